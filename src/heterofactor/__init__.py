@@ -1,3 +1,8 @@
 """heterofactor: what many related datasets share, and what is unique to each."""
 
+from heterofactor.factors import Factors
+from heterofactor.hmf import HMF
+
 __version__ = "0.1.0"
+
+__all__ = ["HMF", "Factors", "__version__"]

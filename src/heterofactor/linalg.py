@@ -1,0 +1,98 @@
+"""The few decompositions the method needs, on stacks of matrices and in any array library.
+
+Every function takes arrays of shape ``(..., rows, columns)`` of NumPy, torch or another library of
+the array API standard, and answers in kind.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace, device
+
+# An array of any library of the array API standard; the standard has no type to name it by.
+Array = Any
+
+
+def like(values: Any, example: Array) -> Array:
+    """Bring `values` into the library, precision and device of `example`."""
+    xp = array_namespace(example)
+    if isinstance(values, np.ndarray) and values.ndim > 0:
+        values = np.ascontiguousarray(values)
+    return xp.asarray(values, dtype=example.dtype, device=device(example))
+
+
+def to_numpy(array: Array) -> np.ndarray[Any, Any]:
+    """Bring an array of any library to NumPy, for printing, tables and files."""
+    if hasattr(array, "detach"):
+        array = array.detach().cpu()
+    return np.asarray(array)
+
+
+def machine_epsilon(array: Array) -> float:
+    """Return the relative rounding error of the array's precision."""
+    return float(array_namespace(array).finfo(array.dtype).eps)
+
+
+def complement(basis: Array, block: Array) -> Array:
+    """Orthonormal columns, orthogonal to `basis`, that span `block` as far as it leaves the basis.
+
+    One Householder factorisation of ``[basis, block]``: where the block is deficient, the missing
+    directions are filled in, so that the answer is always orthonormal (and never wider than the
+    space left beside `basis`).
+    """
+    xp = array_namespace(block)
+    basis = xp.broadcast_to(basis, (*block.shape[:-1], basis.shape[-1]))
+    q, _ = xp.linalg.qr(xp.concat([basis, block], axis=-1))
+    return q[..., basis.shape[-1] :]
+
+
+def orthonormal(block: Array) -> Array:
+    """Orthonormal columns that span `block`."""
+    q, _ = array_namespace(block).linalg.qr(block)
+    return q
+
+
+def polar(matrix: Array) -> Array:
+    """The orthonormal frame nearest to a matrix of full rank, among those of the same span."""
+    xp = array_namespace(matrix)
+    values, vectors = xp.linalg.eigh(matrix.mT @ matrix)
+    return matrix @ ((vectors / xp.sqrt(values)[..., None, :]) @ vectors.mT)
+
+
+def symmetric(matrix: Array) -> Array:
+    """The symmetric part of a matrix."""
+    return (matrix + matrix.mT) / 2
+
+
+def leading(matrix: Array, count: int) -> tuple[Array, Array]:
+    """The largest eigenvalues of a symmetric matrix, in falling order, and their vectors."""
+    xp = array_namespace(matrix)
+    values, vectors = xp.linalg.eigh(symmetric(matrix))
+    size = matrix.shape[-1]
+    order = slice(size - count, size)
+    return xp.flip(values[..., order], axis=-1), xp.flip(vectors[..., order], axis=-1)
+
+
+def squared_norm(matrix: Array) -> Array:
+    """The sum of squares of each matrix of a stack."""
+    return array_namespace(matrix).sum(matrix * matrix, axis=(-2, -1))
+
+
+def trace(matrix: Array) -> Array:
+    """The trace of each matrix of a stack."""
+    return array_namespace(matrix).linalg.trace(matrix)
+
+
+def beside(blocks: Sequence[Array]) -> Array:
+    """Put blocks of columns side by side."""
+    return array_namespace(blocks[0]).concat(list(blocks), axis=-1)
+
+
+def zeros(example: Array, width: int) -> Array:
+    """Columns of zeros, beside which `example` fits."""
+    xp = array_namespace(example)
+    shape = (*example.shape[:-1], width)
+    return xp.zeros(shape, dtype=example.dtype, device=device(example))

@@ -1,0 +1,110 @@
+"""Scores of new samples by least squares, given the factors of a fit.
+
+Where the features are shared, the bases are orthonormal and a sample's scores are products with
+them. Where the samples are shared, a new sample is a new row of the bases: its shared coordinates
+are fitted to all the sources that observed it together, its unique ones to each.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from typing import Any
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from heterofactor.factors import Factors
+from heterofactor.linalg import Array, like, machine_epsilon, trace
+from heterofactor.tables import Tables
+
+
+def score_samples(
+    factors: Factors, centres: dict[Hashable, Array | None], tables: Tables, names: Sequence[Any]
+) -> list[tuple[Array, Array]]:
+    """Return the shared and the unique scores of each table's samples.
+
+    Parameters
+    ----------
+    factors : Factors
+        Of the fit.
+    centres : dict of array or None
+        What to subtract from each source's features.
+    tables : Tables
+        The new samples.
+    names : sequence
+        For each table, the source it is from; None for a source never seen, which has no unique
+        scores and is centred by the mean of the centres.
+
+    Examples
+    --------
+    >>> from heterofactor import HMF
+    >>> from heterofactor.datasets import make_heterogeneous
+    >>> from heterofactor.scores import score_samples
+    >>> from heterofactor.tables import read_tables
+    >>> data = make_heterogeneous(2, n_shared=2, n_unique=1, random_state=0)
+    >>> model = HMF(2, 1).fit(data.sources)
+    >>> new = read_tables(data.sources["source1"][:4])
+    >>> (shared, unique), = score_samples(model.factors_, model.centres_, new, ["source1"])
+    >>> shared.shape, unique.shape
+    ((4, 2), (4, 1))
+    """
+    if tables.shared_axis == "samples":
+        return _joint_rows(factors, centres, tables, names)
+    found = []
+    for table, name in zip(tables.values, names, strict=True):
+        basis = factors.shared_basis
+        unique = basis[:, :0] if name is None else factors.unique_bases[name]
+        centre = centre_of(centres, name)
+        found.append((_scores(table, centre, basis), _scores(table, centre, unique)))
+    return found
+
+
+def centre_of(centres: dict[Hashable, Array | None], name: Any) -> Array | None:
+    """Return a source's centre, or the mean of all for a source never seen."""
+    if name is not None:
+        return centres[name]
+    known = list(centres.values())
+    return None if known[0] is None else sum(known) / len(known)
+
+
+def centred(table: Any, centre: Array | None) -> Array:
+    """Subtract the centre; a sparse table becomes dense."""
+    values = table.toarray() if hasattr(table, "toarray") else table
+    return values if centre is None else values - centre
+
+
+def _scores(table: Any, centre: Array | None, basis: Array) -> Array:
+    scores = table @ basis
+    return scores if centre is None else scores - centre @ basis
+
+
+def _joint_rows(
+    factors: Factors, centres: dict[Hashable, Array | None], tables: Tables, names: Sequence[Any]
+) -> list[tuple[Array, Array]]:
+    """Fit shared coordinates to all sources together, eliminating the unique ones of each."""
+    matrix: Array = 0
+    right: Array = 0
+    kept = []
+    for table, name in zip(tables.values, names, strict=True):
+        shared, unique = factors.shared_scores[name], factors.unique_scores[name]
+        rows = centred(table, centres[name])
+        own = _damped(unique.mT @ unique)
+        xp = array_namespace(own)
+        imitated = xp.linalg.solve(own, unique.mT @ shared)
+        rest = shared - unique @ imitated
+        matrix, right = matrix + rest.mT @ shared, right + rows @ rest
+        kept.append((rows, shared, unique, own))
+    xp = array_namespace(right)
+    coordinates = xp.linalg.solve(_damped(matrix), right.mT).mT
+    found = []
+    for rows, shared, unique, own in kept:
+        left = rows - coordinates @ shared.mT
+        found.append((coordinates, xp.linalg.solve(own, unique.mT @ left.mT).mT))
+    return found
+
+
+def _damped(gram: Array) -> Array:
+    """Keep a Gram matrix invertible where components explain nothing."""
+    size = gram.shape[-1]
+    ridge = float(trace(gram)) * machine_epsilon(gram) if size else 0.0
+    return gram + like(np.eye(size) * (ridge or 1.0 * (not ridge)), gram)

@@ -1,0 +1,175 @@
+"""From sources to scored factors: every start is followed down, the best is kept and scored."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+from tqdm.auto import tqdm
+
+from heterofactor.factors import Scoring
+from heterofactor.engines import Serial
+from heterofactor.linalg import Array, like, orthonormal, zeros
+from heterofactor.losses import Loss, Squared
+from heterofactor.rounds import Engine, Result, Solver, State, run
+from heterofactor.solvers import Averaging, Grassmann
+from heterofactor.sources import Source
+from heterofactor.start import Start, random_start, spectral_start
+
+MakeEngine = Callable[[Sequence[Source], Sequence[State]], Engine]
+
+
+@dataclass(frozen=True)
+class Found:
+    """The best fit of a search.
+
+    Attributes
+    ----------
+    result : Result
+        Of the run that won.
+    start : Start
+        Where that run began.
+    shared : dict of arrays
+        The scored shared state: the canonical basis, and how it was turned.
+    locals : list of dict of arrays
+        The scored private states.
+    history : list of (start, value, gradient)
+        One entry for every round of every run.
+    """
+
+    result: Result
+    start: Start
+    shared: State
+    locals: list[State]
+    history: list[tuple[str, float, float]]
+
+
+def search(
+    sources: Sequence[Source],
+    ranks: Sequence[int],
+    solver: Solver,
+    make_engine: MakeEngine,
+    loss: Loss,
+    example: Array,
+    *,
+    max_rounds: int,
+    n_restarts: int,
+    seeds: np.random.SeedSequence,
+    verbose: int = 0,
+) -> Found:
+    """Fit the sources from every start, and score the best fit.
+
+    Parameters
+    ----------
+    sources : sequence of Source
+        Stacks of matrices.
+    ranks : sequence of int
+        The unique rank of each stack's matrices.
+    solver, make_engine, loss
+        How, where and to what end.
+    example : array of shape (n1, ...)
+        Any array of the length of the shared axis, and of the data's library and precision.
+    max_rounds, n_restarts : int
+        When to give up, and how many random starts to add.
+    seeds : numpy SeedSequence
+        For everything random.
+    verbose : int
+        Show the progress of the rounds.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.engines import Serial
+    >>> from heterofactor.losses import Squared
+    >>> from heterofactor.search import search
+    >>> from heterofactor.solvers import Grassmann
+    >>> from heterofactor.sources import Dense
+    >>> stack = np.random.default_rng(0).normal(size=(3, 5, 9))
+    >>> found = search([Dense(stack)], [1], Grassmann(2), Serial, Squared(), stack[0],
+    ...                max_rounds=99, n_restarts=1, seeds=np.random.SeedSequence(0))
+    >>> found.result.converged, found.locals[0]["unique_scores"].shape
+    (True, (3, 9, 1))
+    """
+    n1 = example.shape[0]
+    states: list[State] = [
+        {
+            "unique": like(np.zeros((source.shape[0], n1, rank)), example),
+            "seed": np.asarray(seed.generate_state(1)[0]),
+        }
+        for source, rank, seed in zip(sources, ranks, seeds.spawn(len(sources)), strict=True)
+    ]
+    rng = np.random.default_rng(seeds)
+    best: tuple[Result, Start, list[State]] | None = None
+    history: list[tuple[str, float, float]] = []
+    for attempt in range(1 + n_restarts):
+        engine = make_engine(sources, states)
+        try:
+            start = _start(engine, loss, solver, sources, ranks, example, rng, attempt)
+            with tqdm(desc=f"{start.name} start", unit=" rounds", disable=not verbose) as bar:
+
+                def watch(number: int, value: float, shared: State, bar: tqdm = bar) -> None:
+                    bar.set_postfix(gradient=f"{float(shared['gradient']):.1e}", refresh=False)
+                    bar.update()
+
+                shared = solver.start(start.basis)
+                result = run(solver, engine, loss, shared, max_rounds=max_rounds, watch=watch)
+            history += [(start.name, value, gradient) for value, gradient in result.history]
+            if best is None or float(result.shared["value"]) < float(best[0].shared["value"]):
+                best = result, start, engine.locals()
+        finally:
+            engine.close()
+        if result.interrupted:
+            break
+    assert best is not None
+    result, start, locals_ = best
+    engine = make_engine(sources, locals_)
+    try:
+        shared = result.shared | {"basis": orthonormal(result.shared["basis"])}
+        shared = run(Scoring(), engine, loss, shared, max_rounds=1).shared
+        return Found(result, start, shared, engine.locals(), history)
+    finally:
+        engine.close()
+
+
+def _start(
+    engine: Engine,
+    loss: Loss,
+    solver: Solver,
+    sources: Sequence[Source],
+    ranks: Sequence[int],
+    example: Array,
+    rng: np.random.Generator,
+    attempt: int,
+) -> Start:
+    """Begin where the solver's theory says: spectral first, then random."""
+    if isinstance(solver, Averaging):
+        return random_start(solver.n_shared, example, rng, attempt + 1, solver.spread)
+    if attempt or solver.n_shared == 0:
+        return random_start(solver.n_shared, example, rng, attempt)
+    count = sum(source.shape[0] for source in sources)
+    return spectral_start(engine, loss, solver.n_shared, max(ranks), example, count, rng)
+
+
+def newcomer(source: Source, rank: int, basis: Array, tol: float) -> State:
+    """Find the unique basis of one source more, and its scores, for a shared basis that stays.
+
+    Parameters
+    ----------
+    source : Source
+        A stack of one matrix.
+    rank : int
+        Its unique rank.
+    basis : array of shape (n1, n_shared)
+        The shared basis.
+    tol : float
+        Relative residual at which its unique basis is good enough.
+    """
+    solver = Grassmann(basis.shape[1], tol=tol, max_inner=200)
+    shared = solver.start(basis)
+    shared["inner_tolerance"] = shared["inner_tolerance"] * 0 + tol
+    engine = Serial([source], [{"unique": zeros(basis[None], rank)}])
+    engine.begin(solver, shared)
+    engine.round(solver, Squared(), shared)
+    engine.round(Scoring(), Squared(), shared)
+    return engine.locals()[0]

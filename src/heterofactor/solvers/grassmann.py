@@ -1,0 +1,276 @@
+r"""The default solver: variable projection, and quasi-Newton steps on the Grassmannian.
+
+For squared loss and complete data, with :math:`S_i = M_i M_i'` and an orthonormal shared basis
+:math:`U`, the best unique basis of a source is known: the leading eigenvectors :math:`U_i` of
+:math:`(I - UU') S_i (I - UU')`. What is left to maximise is the captured energy, a smooth function
+of the subspace of :math:`U` alone,
+
+.. math:: f(U) = \sum_i \operatorname{tr}(U' S_i U) + \operatorname{tr}(U_i' S_i U_i),
+
+with half its gradient :math:`R = (I - UU') G`, :math:`G = \sum_i (I - U_i U_i') S_i U`. A source
+answers with :math:`G_i` and :math:`L_i`, an r1 x r1 curvature: if only :math:`U` and
+:math:`U_i` carry energy, the Hessian of a source is :math:`D \mapsto (I - U_i U_i') D L_i` with
+:math:`L_i = U'S_iU - U'S_iU_i (U_i'S_iU_i)^{-1} U_i'S_iU`, the part of the shared scores' Gram
+matrix that the unique scores cannot imitate. So :math:`R L^{-1}` is nearly Newton's step, and
+L-BFGS learns the rest.
+
+The unique basis is carried from round to round by one subspace iteration, which costs nothing:
+the product :math:`S_i U_i` that the gradient needs anyway. It must not be projected off the *old*
+shared basis first: its component there is the first-order answer of the unique basis to the
+step that the shared basis is about to take.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from heterofactor.linalg import (
+    Array,
+    complement,
+    leading,
+    like,
+    machine_epsilon,
+    polar,
+    squared_norm,
+    symmetric,
+    trace,
+)
+from heterofactor.losses import Loss
+from heterofactor.rounds import Message, State
+from heterofactor.sources import Source
+
+# Unique bases are found to this share of the shared basis' own relative gradient.
+FORCING = 0.1
+ARMIJO = 1e-4
+# The longest step, as the tangent of the largest angle by which the basis turns.
+LONGEST = 1.0
+
+
+@dataclass(frozen=True)
+class Grassmann:
+    """Preconditioned L-BFGS over the shared subspace, with the unique bases projected out.
+
+    Parameters
+    ----------
+    n_shared : int
+        Shared directions.
+    tol : float
+        Relative gradient at which to stop; not below what the precision can resolve.
+    memory : int
+        Pairs of steps and gradients that L-BFGS keeps.
+    max_inner : int
+        Passes over its data that a source may add to a round to find its unique basis.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.datasets import make_heterogeneous
+    >>> from heterofactor.engines import Serial
+    >>> from heterofactor.losses import Squared
+    >>> from heterofactor.rounds import run
+    >>> from heterofactor.solvers import Grassmann
+    >>> from heterofactor.sources import Dense
+    >>> data = make_heterogeneous(noise=0.1, random_state=0)
+    >>> sources = [Dense(table.T[None]) for table in data.sources.values()]
+    >>> engine = Serial(sources, [{"unique": np.zeros((1, 120, 3))}] * 10)
+    >>> solver = Grassmann(n_shared=3, tol=1e-6)
+    >>> given = solver.start(data.shared_basis)
+    >>> result = run(solver, engine, Squared(), given, max_rounds=50)
+    >>> result.stopped, len(result.history) < 10
+    ('the relative gradient fell below 1e-06', True)
+    """
+
+    n_shared: int
+    tol: float = 1e-8
+    memory: int = 12
+    max_inner: int = 20
+
+    def start(self, basis: Array) -> State:
+        """Return the shared state that starts at an orthonormal basis."""
+        xp = array_namespace(basis)
+        zero = xp.sum(basis) * 0
+        none = xp.zeros((0, *basis.shape), dtype=basis.dtype, device=basis.device)
+        return {
+            "trial": basis,  # where the sources are asked next
+            "basis": basis,  # the best point so far, to which all below belongs
+            "value": zero + np.inf,
+            "gradient": zero + np.inf,
+            "inner_tolerance": zero + FORCING,
+            "slope": basis * 0,  # the Riemannian gradient of minus the energy, halved
+            "curvature": basis.mT @ basis,
+            "direction": basis * 0,
+            "length": zero + 1,
+            "steps": none,
+            "yields": none,
+        }
+
+    def init(self, source: Source, shared: State, local: State) -> State:
+        """Begin the unique basis from the source's sketch, or from two passes over its data."""
+        basis, rank = shared["trial"], local["unique"].shape[-1]
+        if "sketch" not in local:
+            xp = array_namespace(basis)
+            rng = np.random.default_rng(0)
+            block = like(rng.standard_normal((*source.shape[:2], rank)), basis)
+            image = source.normal(complement(basis, source.normal(block)))
+            return {"unique": local["unique"], "image": xp.asarray(image)}
+        # With S = Q diag Q' on the sketch, the best block is a small eigenvalue problem.
+        sketch, image = local["sketch"], local["sketch_image"]
+        inside = sketch.mT @ basis
+        width = sketch.shape[-1]
+        off = like(np.eye(width), basis) - inside @ inside.mT
+        _, vectors = leading(off @ (sketch.mT @ image) @ off, min(rank, width))
+        return {"unique": local["unique"], "image": image @ (off @ vectors)}
+
+    def step(
+        self, source: Source, loss: Loss, shared: State, local: State
+    ) -> tuple[State, Message]:
+        """Find the unique bases for the shared one; answer with energy, gradient and curvature."""
+        xp = array_namespace(shared["trial"])
+        r1, rank = self.n_shared, local["unique"].shape[-1]
+        frame, image, residual = self._best_frame(source, shared, local["image"], rank)
+        unique = frame[..., r1:]
+        core = frame.mT @ image
+        cross, own = core[..., r1:, :r1], core[..., r1:, r1:]
+        # a unique direction without energy can imitate nothing
+        ridge = trace(core)[..., None, None] * machine_epsilon(core)
+        damped = own + (ridge + (ridge == 0)) * like(np.eye(rank), core)
+        curvature = core[..., :r1, :r1] - cross.mT @ xp.linalg.solve(damped, cross)
+        message = {
+            "value": -xp.sum(trace(core), axis=0),
+            "gradient": xp.sum(image[..., :r1] - unique @ cross, axis=0),
+            "curvature": xp.sum(curvature, axis=0),
+            "unsettled": xp.sum(residual, axis=0),
+        }
+        return {"unique": unique, "image": image[..., r1:]}, message
+
+    def _best_frame(
+        self, source: Source, shared: State, block: Array, rank: int
+    ) -> tuple[Array, Array, Array]:
+        """Return ``[U, U_i]``, its product with the normal matrix, and what is left unsolved.
+
+        Warm subspace iteration; where that is not enough, LOBPCG.
+        """
+        xp = array_namespace(block)
+        basis, r1 = shared["trial"], self.n_shared
+        basis = xp.broadcast_to(basis, (*block.shape[:-1], r1))
+        frame = xp.concat([basis, self._filled(basis, block, rank)], axis=-1)
+        image = source.normal(frame)
+        previous = None
+        for passes in range(self.max_inner + 1):
+            core = frame.mT @ image
+            # the shared columns are allowed any image: only the unique ones must be eigenvectors
+            outside = image[..., r1:] - frame @ core[..., r1:]
+            residual = squared_norm(outside)
+            limit = (shared["inner_tolerance"] * trace(core)) ** 2
+            if passes == self.max_inner or bool(xp.all(residual <= limit)):
+                break
+            unique = frame[..., r1:]
+            parts = [unique, outside] + ([] if previous is None else [previous])
+            wider = complement(basis, xp.concat(parts, axis=-1))
+            wider_image = source.normal(wider)
+            _, vectors = leading(wider.mT @ wider_image, rank)
+            previous = unique
+            frame = xp.concat([basis, wider @ vectors], axis=-1)
+            image = xp.concat([image[..., :r1], wider_image @ vectors], axis=-1)
+        return frame, image, residual / (trace(core) ** 2 + _tiny(core))
+
+    def _filled(self, basis: Array, block: Array, rank: int) -> Array:
+        """Make the block orthonormal beside the basis, and as wide as the unique rank."""
+        missing = rank - block.shape[-1]
+        if missing > 0:
+            xp = array_namespace(block)
+            block = xp.concat([block, block[..., :1] * 0 * np.ones(missing)], axis=-1)
+        return complement(basis, block)
+
+    def merge(self, shared: State, total: Message) -> State:
+        """Accept the point and choose the next direction, or halve the step."""
+        xp = array_namespace(shared["basis"])
+        value = total["value"]
+        rounding = 100 * machine_epsilon(value) * xp.abs(value)
+        expected = 2 * xp.sum(shared["slope"] * shared["direction"])
+        bound = shared["value"] + ARMIJO * shared["length"] * expected + rounding
+        if float(value) > float(bound):
+            return self._ask(shared | {"length": shared["length"] / 2})
+        return self._accept(shared, total)
+
+    def _accept(self, shared: State, total: Message) -> State:
+        xp = array_namespace(shared["basis"])
+        basis = shared["trial"]
+        slope = basis @ (basis.mT @ total["gradient"]) - total["gradient"]
+        gradient = xp.sqrt(squared_norm(slope) / (squared_norm(total["gradient"]) + _tiny(slope)))
+        gradient = xp.maximum(gradient, xp.sqrt(total["unsettled"]))
+        steps = _tangent(basis, shared["steps"])
+        yields = _tangent(basis, shared["yields"])
+        if bool(xp.isfinite(shared["value"])):
+            taken = _tangent(basis, shared["length"] * shared["direction"])
+            yielded = slope - _tangent(basis, shared["slope"])
+            if float(xp.sum(taken * yielded)) > 0:
+                steps = xp.concat([steps, taken[None]])[-self.memory :]
+                yields = xp.concat([yields, yielded[None]])[-self.memory :]
+            else:
+                steps, yields = steps[:0], yields[:0]
+        shared = shared | {
+            "basis": basis,
+            "value": total["value"],
+            "gradient": gradient,
+            "inner_tolerance": FORCING * xp.maximum(gradient, gradient * 0 + self._floor(basis)),
+            "slope": slope,
+            "curvature": symmetric(total["curvature"]),
+            "steps": steps,
+            "yields": yields,
+        }
+        if self.finished(shared):
+            return shared
+        if self.n_shared == 0:
+            return shared
+        direction = _tangent(basis, self._direction(shared))
+        turn = float(xp.sqrt(xp.max(xp.linalg.eigvalsh(direction.mT @ direction))))
+        length = shared["length"] * 0 + min(1.0, LONGEST / turn if turn > 0 else 1.0)
+        return self._ask(shared | {"direction": direction, "length": length})
+
+    def _ask(self, shared: State) -> State:
+        point = polar(shared["basis"] + shared["length"] * shared["direction"])
+        return shared | {"trial": point}
+
+    def _direction(self, shared: State) -> Array:
+        """The two-loop recursion of L-BFGS, with :math:`z L^{-1}` for its first Hessian."""
+        xp = array_namespace(shared["basis"])
+        values, vectors = xp.linalg.eigh(shared["curvature"])
+        values = xp.maximum(values, values[-1] * machine_epsilon(values) ** 0.5 + _tiny(values))
+        inverse = (vectors / values) @ vectors.mT
+        steps, yields = shared["steps"], shared["yields"]
+        curves = xp.sum(steps * yields, axis=(-2, -1))
+        q, shares = shared["slope"], {}
+        for k in reversed(range(steps.shape[0])):
+            shares[k] = xp.sum(steps[k] * q) / curves[k]
+            q = q - shares[k] * yields[k]
+        z = q @ inverse
+        if steps.shape[0]:
+            z = z * (curves[-1] / xp.sum(yields[-1] * (yields[-1] @ inverse)))
+        for k in range(steps.shape[0]):
+            z = z + steps[k] * (shares[k] - xp.sum(yields[k] * z) / curves[k])
+        return -z
+
+    def _floor(self, basis: Array) -> float:
+        return max(self.tol, 100 * machine_epsilon(basis))
+
+    def finished(self, shared: State) -> str:
+        """Say when the gradient is small, or no step lowers the value any more."""
+        floor = self._floor(shared["basis"])
+        if float(shared["gradient"]) <= floor:
+            return f"the relative gradient fell below {floor:.0e}"
+        if float(shared["length"]) < machine_epsilon(shared["basis"]):
+            return "no step improves the fit any more: the precision is exhausted"
+        return ""
+
+
+def _tangent(basis: Array, directions: Array) -> Array:
+    """Carry directions to the tangent space at a basis."""
+    return directions - basis @ (basis.mT @ directions)
+
+
+def _tiny(array: Array) -> float:
+    return float(array_namespace(array).finfo(array.dtype).smallest_normal)

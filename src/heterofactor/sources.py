@@ -1,0 +1,277 @@
+"""What one source observed: a matrix of the paper's orientation, ``n1 x n2``, the shared axis first.
+
+A source here is a *stack* of one or more matrices of one shape, so that thousands of small tables
+cost a few batched calls and a large one costs the same calls on a stack of one. It answers with
+products only; a centre that is subtracted is never written into the user's data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+from typing import Any, Protocol
+
+import numpy as np
+from array_api_compat import array_namespace
+
+from heterofactor.linalg import Array, squared_norm
+from heterofactor.losses import Loss, Squared
+
+# A block of a large matrix stays in the processor's cache between the two products of `normal`.
+BLOCK_BYTES = 2**21
+# With this many columns for each row, the n1 x n1 normal matrix is small beside the data, and is
+# paid back within the first few rounds.
+GRAM_RATIO = 4
+
+
+class Source(Protocol):
+    """What a source must answer; every array has the stack as its first axis."""
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """How many matrices, and the rows (the shared axis) and columns of each."""
+
+    def matmat(self, H: Array) -> Array:
+        """Return the matrices times `H`."""
+
+    def rmatmat(self, W: Array) -> Array:
+        """Return the transposed matrices times `W`."""
+
+    def normal(self, W: Array) -> Array:
+        """Return ``M (M' W)``, all that the squared loss of complete data needs."""
+
+    def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
+        """Return the loss at ``Z = W H'``, its slope times `H`, and its transposed slope times `W`."""
+
+
+@dataclass(frozen=True, eq=False)
+class Dense:
+    """Complete matrices, less a centre that is constant along the columns or along the rows.
+
+    Parameters
+    ----------
+    matrix : array of shape (count, n1, n2)
+        A view of the user's data where that can be had.
+    centre : array of shape (count, n1, 1) or (count, 1, n2), optional
+        What is subtracted.
+    weight : array of shape (count, 1, 1), optional
+        What the centred matrices are multiplied with.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.sources import Dense
+    >>> stack = np.arange(24.0).reshape(2, 3, 4)
+    >>> source = Dense(stack, centre=stack.mean(axis=-1, keepdims=True))
+    >>> source.shape
+    (2, 3, 4)
+    >>> float(source.matmat(np.ones((4, 1))).max())  # rows add up to zero
+    0.0
+    """
+
+    matrix: Array
+    centre: Array | None = None
+    weight: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """How many matrices, and the rows (the shared axis) and columns of each."""
+        count, n1, n2 = self.matrix.shape
+        return count, n1, n2
+
+    def matmat(self, H: Array) -> Array:
+        """Return the matrices times `H`."""
+        return _times(_less(self.matrix @ H, self.centre, H), self.weight)
+
+    def rmatmat(self, W: Array) -> Array:
+        """Return the transposed matrices times `W`."""
+        centre = None if self.centre is None else self.centre.mT
+        return _times(_less(self.matrix.mT @ W, centre, W), self.weight)
+
+    def normal(self, W: Array) -> Array:
+        """Return ``M (M' W)``, reading the data once."""
+        if self._gram is not None:
+            return self._gram @ W
+        total: Array = 0
+        for block in self._blocks():
+            total = total + block.matmat(block.rmatmat(W))
+        return total
+
+    def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
+        """Return the loss at ``Z = W H'``, its slope times `H`, and its transposed slope times `W`.
+
+        The squared loss never forms the residual.
+        """
+        if isinstance(loss, Squared):
+            return _pull_squared(self, W, H)
+        xp = array_namespace(self.matrix)
+        M = self._explicit()
+        Z = W @ H.mT
+        slope = loss.slope(M, Z)
+        return xp.sum(loss.value(M, Z), axis=(-2, -1)), slope @ H, slope.mT @ W
+
+    @cached_property
+    def energy(self) -> Array:
+        """The sum of squares of each matrix, once its centre is subtracted."""
+        total: Array = 0
+        for block in self._blocks():
+            total = total + squared_norm(block._explicit())
+        return total
+
+    @cached_property
+    def _gram(self) -> Array | None:
+        """The normal matrices ``M M'`` where they are small beside the data."""
+        _, n1, n2 = self.shape
+        if n2 < GRAM_RATIO * n1:
+            return None
+        total: Array = 0
+        for block in self._blocks():
+            explicit = block._explicit()
+            total = total + explicit @ explicit.mT
+        return total
+
+    def _explicit(self) -> Array:
+        centred = self.matrix if self.centre is None else self.matrix - self.centre
+        return _times(centred, self.weight)
+
+    def _blocks(self) -> Iterator[Dense]:
+        """Cut a matrix that is larger than the cache into blocks of columns."""
+        count, n1, n2 = self.shape
+        width = max(64, BLOCK_BYTES // (8 * n1))
+        if count > 1 or width >= n2:
+            yield self
+            return
+        for first in range(0, n2, width):
+            columns = slice(first, first + width)
+            centre = self.centre
+            if centre is not None and centre.shape[-1] > 1:
+                centre = centre[..., columns]
+            yield Dense(self.matrix[..., columns], centre, self.weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Sparse:
+    """One sparse matrix whose absent entries are zeros, less a centre; never made dense.
+
+    Parameters
+    ----------
+    matrix : scipy.sparse array of shape (n1, n2)
+        In a format whose products are fast (CSR or CSC).
+    centre : array of shape (1, n1, 1) or (1, 1, n2), optional
+        What is subtracted.
+    weight : array of shape (1, 1, 1), optional
+        What the centred matrix is multiplied with.
+
+    Examples
+    --------
+    >>> import numpy as np, scipy.sparse
+    >>> from heterofactor.sources import Dense, Sparse
+    >>> matrix = scipy.sparse.random_array((6, 5), density=0.5, rng=0, format="csr")
+    >>> centre = matrix.mean(axis=1).reshape(1, 6, 1)
+    >>> dense = Dense(matrix.toarray()[None], centre)
+    >>> W = np.ones((1, 6, 2))
+    >>> bool(np.allclose(Sparse(matrix, centre).normal(W), dense.normal(W)))
+    True
+    """
+
+    matrix: Any
+    centre: Array | None = None
+    weight: Array | None = None
+
+    @property
+    def shape(self) -> tuple[int, int, int]:
+        """One matrix, and its rows (the shared axis) and columns."""
+        return (1, *self.matrix.shape)
+
+    def matmat(self, H: Array) -> Array:
+        """Return the matrix times `H`."""
+        return _times(_less((self.matrix @ _single(H))[None], self.centre, H), self.weight)
+
+    def rmatmat(self, W: Array) -> Array:
+        """Return the transposed matrix times `W`."""
+        centre = None if self.centre is None else self.centre.mT
+        return _times(_less((self.matrix.T @ _single(W))[None], centre, W), self.weight)
+
+    def normal(self, W: Array) -> Array:
+        """Return ``M (M' W)``."""
+        return self.matmat(self.rmatmat(W))
+
+    def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
+        """Return the loss at ``Z = W H'``, its slope times `H`, and its transposed slope times `W`."""
+        if isinstance(loss, Squared):
+            return _pull_squared(self, W, H)
+        return Dense(self.matrix.toarray()[None], self.centre, self.weight).pull(loss, W, H)
+
+    @cached_property
+    def energy(self) -> Array:
+        """The sum of squares of the matrix, once its centre is subtracted."""
+        scale = 1 if self.weight is None else self.weight.reshape(1) ** 2
+        raw = (self.matrix * self.matrix).sum()
+        if self.centre is None:
+            return scale * np.reshape(raw, (1,))
+        _, n1, n2 = self.shape
+        # |M - C|^2 = |M|^2 - <C, 2 M - C>, and C is constant along one axis
+        uncentred = Sparse(self.matrix)
+        if self.centre.shape[-1] == 1:
+            sums, length = uncentred.matmat(np.ones((1, n2, 1))), n2
+        else:
+            sums, length = uncentred.rmatmat(np.ones((1, n1, 1))).mT, n1
+        removed = np.sum(self.centre * (2 * sums - length * self.centre))
+        return scale * np.reshape(raw - removed, (1,))
+
+
+def weigh(
+    sources: Sequence[Dense | Sparse], members: Sequence[Sequence[int]]
+) -> tuple[list[Source], list[float]]:
+    """Give every matrix a weight that makes its sum of squares one; a zero matrix keeps one.
+
+    Parameters
+    ----------
+    sources : sequence of Dense or Sparse
+        Stacks of matrices.
+    members : sequence of sequence of int
+        The place of each matrix among all.
+
+    Returns
+    -------
+    weighted : list of Dense or Sparse
+    weights : list of float
+        In the order of the places.
+    """
+    weighted: list[Source] = []
+    weights = [1.0] * sum(map(len, members))
+    for source, places in zip(sources, members, strict=True):
+        xp = array_namespace(source.energy)
+        norms = xp.sqrt(source.energy)
+        weight = 1 / xp.where(norms > 0, norms, norms * 0 + 1)
+        weighted.append(replace(source, weight=weight[:, None, None]))
+        for k, place in enumerate(places):
+            weights[place] = float(weight[k])
+    return weighted, weights
+
+
+def _pull_squared(source: Dense | Sparse, W: Array, H: Array) -> tuple[Array, Array, Array]:
+    xp = array_namespace(W)
+    image, scores = source.matmat(H), source.rmatmat(W)
+    HH, WW = H.mT @ H, W.mT @ W
+    fit = xp.sum(HH * WW, axis=(-2, -1))
+    value = (source.energy - 2 * xp.sum(image * W, axis=(-2, -1)) + fit) / 2
+    return value, W @ HH - image, H @ WW - scores
+
+
+def _times(product: Array, weight: Array | None) -> Array:
+    return product if weight is None else product * weight
+
+
+def _single(W: Array) -> Array:
+    return W if W.ndim == 2 else W[0]
+
+
+def _less(product: Array, centre: Array | None, factor: Array) -> Array:
+    """Subtract from ``M @ factor`` what the centre contributes to it."""
+    if centre is None:
+        return product
+    if centre.shape[-1] > 1 or factor.shape[-2] == 1:
+        return product - centre @ factor
+    return product - centre * array_namespace(factor).sum(factor, axis=-2, keepdims=True)

@@ -1,0 +1,468 @@
+"""What users bring: lists, dicts, labelled tables, DataFrames, sparse matrices; and giving it back.
+
+`read_tables` turns all of them into `Tables`, with names, row and column labels kept, and refuses
+what cannot be meant. `Tables.sources` turns those into the sources that solvers see.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+import numpy as np
+import pandas as pd
+import scipy.sparse
+from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
+
+from heterofactor.linalg import Array
+from heterofactor.sources import Dense, Source, Sparse
+
+SharedAxis = Literal["features", "samples"]
+Centre = Literal["source", "global"] | None
+# Smaller matrices are copied into stacks, so that thousands cost a few batched calls.
+STACKED_BYTES = 2**18
+# A stack of more bytes than this leaves the cache between one product and the next.
+SHARD_BYTES = 2**23
+
+
+@dataclass(frozen=True, eq=False)
+class Tables:
+    """The users' tables, one for each source, samples in rows.
+
+    Attributes
+    ----------
+    names : list
+        Of the sources; 0, 1, ... where the user gave none.
+    values : list of 2-d arrays or scipy.sparse arrays
+        Floating point, one precision.
+    index, columns : list of pandas.Index or None
+        The labels of rows and columns, where a table had them.
+    shared_axis : {"features", "samples"}
+        What the sources have in common.
+    container : {"list", "dict", "table"}
+        What the user brought.
+    positions : list of int arrays
+        For one labelled table: which of its rows (or columns) belong to each source.
+    """
+
+    names: list[Hashable]
+    values: list[Array]
+    index: list[pd.Index | None]
+    columns: list[pd.Index | None]
+    shared_axis: SharedAxis
+    container: Literal["list", "dict", "table"]
+    positions: list[np.ndarray[Any, Any]] = field(default_factory=list)
+    stack: Array | None = None  # all values in one array, where they are views of it
+    whole: tuple[pd.Index | None, pd.Index | None] = (None, None)  # labels of one labelled table
+
+    @property
+    def shared_length(self) -> int:
+        """The length of the shared axis."""
+        return int(self.values[0].shape[1 if self.shared_axis == "features" else 0])
+
+    @property
+    def lengths(self) -> list[int]:
+        """The length of each source along the axis that is its own."""
+        return [int(v.shape[0 if self.shared_axis == "features" else 1]) for v in self.values]
+
+    def example(self) -> Array:
+        """Return an empty array of the shared length, in the tables' library and precision."""
+        first = self.values[0]
+        if scipy.sparse.issparse(first):
+            return np.zeros((self.shared_length, 0), dtype=first.dtype)
+        matrix = first.mT if self.shared_axis == "features" else first
+        return matrix[:, :0]
+
+    def centres(self, centre: Centre) -> list[Array | None]:
+        """Return what to subtract from each table: one number for each of its features.
+
+        The means are also where an entry that is not finite shows, at no further cost.
+        """
+        means = self._means()
+        for name, table, mean in zip(self.names, self.values, means, strict=True):
+            if not bool(array_namespace(mean).all(array_namespace(mean).isfinite(mean))):
+                _refuse_non_finite(name, table)
+        if centre is None:
+            return [None] * len(means)
+        if centre == "source":
+            return means
+        if self.shared_axis == "samples":
+            raise ValueError(
+                "centre='global' needs features that all sources share, but they share their "
+                "samples (shared_axis='samples'): use centre='source' or centre=None."
+            )
+        weights = [length / sum(self.lengths) for length in self.lengths]
+        total = sum(weight * mean for weight, mean in zip(weights, means, strict=True))
+        return [total] * len(means)
+
+    def _means(self) -> list[Array]:
+        if self.stack is not None:
+            return list(array_namespace(self.stack).mean(self.stack, axis=1))
+        return [_column_means(table) for table in self.values]
+
+    def sources(
+        self, centres: Sequence[Array | None], ranks: Sequence[int]
+    ) -> tuple[list[Source], list[list[int]]]:
+        """Return the sources for solvers, and which tables each of them stands for.
+
+        Small tables of one shape and one rank are stacked; large ones are used where they lie.
+        """
+        groups: dict[tuple[Any, ...], list[int]] = {}
+        found: list[Source] = []
+        members: list[list[int]] = []
+        if self.stack is not None and len(set(ranks)) == 1:
+            shard = _shard(self.stack[0].shape, self.stack.dtype)
+            for first in range(0, len(self.names), shard):
+                places = list(range(first, min(first + shard, len(self.names))))
+                found.append(self._dense(self.stack[first : first + shard], centres, places))
+                members.append(places)
+            return found, members
+        for place, table in enumerate(self.values):
+            if scipy.sparse.issparse(table):
+                found.append(self._sparse(table, centres[place]))
+                members.append([place])
+            elif table.size * _itemsize(table) > STACKED_BYTES:
+                found.append(self._dense(table[None], centres, [place]))
+                members.append([place])
+            else:
+                groups.setdefault((*table.shape, ranks[place]), []).append(place)
+        for group in groups.values():
+            table = self.values[group[0]]
+            shard = _shard(table.shape, table.dtype)
+            for first in range(0, len(group), shard):
+                places = group[first : first + shard]
+                xp = array_namespace(table)
+                stack = xp.stack([self.values[place] for place in places])
+                found.append(self._dense(stack, centres, places))
+                members.append(places)
+        return found, members
+
+    def _dense(self, stack: Array, centres: Sequence[Array | None], places: list[int]) -> Dense:
+        chosen = [centres[place] for place in places]
+        xp = array_namespace(stack)
+        offset = None if chosen[0] is None else xp.stack(chosen)[:, None, :]
+        if self.shared_axis == "features":
+            return Dense(stack.mT, None if offset is None else offset.mT)
+        return Dense(stack, offset)
+
+    def _sparse(self, table: Any, centre: Array | None) -> Sparse:
+        offset = None if centre is None else centre[None, None, :]
+        if self.shared_axis == "features":
+            return Sparse(table.T, None if offset is None else offset.mT)
+        return Sparse(table, offset)
+
+    def emptied(self) -> Tables:
+        """Return what is needed to give results back, without the tables' entries."""
+        return replace(self, values=[], index=[], columns=[], stack=None)
+
+    def with_name(self, name: Hashable) -> Tables:
+        """Return the same with one name more; one labelled table becomes a dict of tables."""
+        container = "list" if self.container == "list" else "dict"
+        return replace(self, names=[*self.names, name], container=container, positions=[])
+
+    def collect(self, parts: Sequence[Any]) -> Any:
+        """Give back one table for each source in the container that the user brought.
+
+        For one labelled table, the parts go back to where their rows (or columns) came from.
+        """
+        if self.container == "list":
+            return list(parts)
+        if self.container == "dict":
+            return dict(zip(self.names, parts, strict=True))
+        if not self.positions:
+            return parts[0]
+        xp = array_namespace(parts[0])
+        order = xp.asarray(np.argsort(np.concatenate(self.positions), kind="stable"))
+        axis = 0 if self.shared_axis == "features" else 1
+        return xp.take(xp.concat(list(parts), axis=axis), order, axis=axis)
+
+
+def is_collection(X: Any) -> bool:
+    """Say whether `X` is several tables, and not one.
+
+    A nested list of numbers is one table; scipy's dictionary-of-keys format is one as well.
+    """
+    if scipy.sparse.issparse(X) or isinstance(X, pd.DataFrame):
+        return False
+    if isinstance(X, Mapping):
+        return True
+    if isinstance(X, (list, tuple)):
+        return bool(X) and (
+            isinstance(X[0], pd.DataFrame)
+            or scipy.sparse.issparse(X[0])
+            or getattr(X[0], "ndim", 0) == 2
+        )
+    return getattr(X, "ndim", 0) == 3
+
+
+def read_tables(
+    X: Any, sources: Any = None, *, shared_axis: SharedAxis = "features", labelled: Any = None
+) -> Tables:
+    """Read what a user brought.
+
+    Parameters
+    ----------
+    X : dict, list or tuple of tables, 3-d array, or one table
+        A table is an array, a DataFrame or a scipy.sparse matrix, with samples in rows.
+    sources : array-like, optional
+        For one table: the name of the source of each row (of each column where the samples are
+        shared). For a list: the names of the sources.
+    shared_axis : {"features", "samples"}
+        Which axis the sources have in common.
+    labelled : DataFrame, optional
+        Where the labels of one table are, if it was checked and stripped of them before.
+
+    Returns
+    -------
+    Tables
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.tables import read_tables
+    >>> tables = read_tables(np.arange(8.0).reshape(4, 2), sources=["b", "a", "b", "a"])
+    >>> tables.names, tables.values[0].tolist()
+    (['b', 'a'], [[0.0, 1.0], [4.0, 5.0]])
+    """
+    if shared_axis not in ("features", "samples"):
+        raise ValueError(f"shared_axis is {shared_axis!r}: expected 'features' or 'samples'.")
+    if is_collection(X):
+        tables = _read_collection(X, sources, shared_axis)
+    else:
+        tables = _read_table(X, sources, shared_axis, X if labelled is None else labelled)
+    _check_shared(tables)
+    return tables
+
+
+def _read_collection(X: Any, sources: Any, shared_axis: SharedAxis) -> Tables:
+    if isinstance(X, Mapping):
+        if sources is not None:
+            raise ValueError(
+                "X is a dict, whose keys name the sources, and sources= is given as well: "
+                "leave out sources=."
+            )
+        names, found = list(X), list(X.values())
+    else:
+        found = list(X)
+        names = list(range(len(found))) if sources is None else list(sources)
+        if len(names) != len(found):
+            raise ValueError(
+                f"sources= names {len(names)} sources, but X is a list of {len(found)} tables: "
+                "give one name for each table."
+            )
+        if len(set(names)) < len(names):
+            twice = next(name for name in names if names.count(name) > 1)
+            raise ValueError(f"Two tables are named {twice!r}: give each source its own name.")
+    if not found:
+        raise ValueError("There is no source: X is empty. Give at least one table.")
+    stack = None
+    if getattr(X, "ndim", 0) == 3 and shared_axis == "features":
+        stack = X = _numeric(X, "X", ndim=3)
+        found = list(X)
+    values = [_numeric(table, name) for name, table in zip(names, found, strict=True)]
+    return Tables(
+        names,
+        _one_precision(values),
+        [_labels(table, "index") for table in found],
+        [_labels(table, "columns") for table in found],
+        shared_axis,
+        "dict" if isinstance(X, Mapping) else "list",
+        stack=stack,
+    )
+
+
+def _read_table(X: Any, labels: Any, shared_axis: SharedAxis, labelled: Any) -> Tables:
+    values = _numeric(X, "X")
+    index, columns = _labels(labelled, "index"), _labels(labelled, "columns")
+    if labels is None:
+        return Tables(
+            [0], [values], [index], [columns], shared_axis, "table", whole=(index, columns)
+        )
+    axis, what = (0, "row") if shared_axis == "features" else (1, "column")
+    length = values.shape[axis]
+    labels = np.asarray(labels)
+    if labels.shape != (length,):
+        raise ValueError(
+            f"sources= has shape {labels.shape}, but X has {length} {what}s: give the name of the "
+            f"source of each {what}."
+        )
+    codes, names = pd.factorize(labels)
+    if (codes < 0).any():
+        place = int(np.flatnonzero(codes < 0)[0])
+        raise ValueError(
+            f"sources= is missing for {what} {place}: give every {what} the name of its source, "
+            f"or leave these {what}s out."
+        )
+    counts = np.bincount(codes, minlength=len(names))
+    sorted_already = bool((np.diff(codes) >= 0).all())
+    order = np.arange(length) if sorted_already else np.argsort(codes, kind="stable")
+    positions = np.split(order, np.cumsum(counts)[:-1])
+    stack = None
+    if axis == 0:
+        arranged = values if sorted_already else values[order]
+        edges = np.concatenate([[0], np.cumsum(counts)])
+        parts = [arranged[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        small = counts[0] * values.shape[1] * _itemsize(values) <= STACKED_BYTES
+        if small and (counts == counts[0]).all() and not scipy.sparse.issparse(values):
+            stack = arranged.reshape((len(names), int(counts[0]), values.shape[1]))
+        rows = [None if index is None else index[p] for p in positions]
+        heads = [columns] * len(names)
+    else:
+        parts = [values[:, p] for p in positions]
+        rows = [index] * len(names)
+        heads = [None if columns is None else columns[p] for p in positions]
+    names = names.tolist()
+    whole = (index, columns)
+    return Tables(names, parts, rows, heads, shared_axis, "table", positions, stack, whole)
+
+
+def _numeric(table: Any, name: Hashable, ndim: int = 2) -> Array:
+    """Return a table as floating-point numbers, without a copy where it is so already."""
+    if scipy.sparse.issparse(table):
+        values = table if table.format in ("csr", "csc") else table.tocsr()
+        values = scipy.sparse.csr_array(values) if values.format == "csr" else (
+            scipy.sparse.csc_array(values)
+        )
+    elif is_array_api_obj(table) and not is_numpy_array(table):
+        values = table
+    elif isinstance(table, pd.DataFrame):
+        wrong = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
+        if wrong:
+            raise ValueError(
+                f"Source {name!r}: column {wrong[0]!r} holds {table[wrong[0]].dtype} values, not "
+                "numbers: drop it, or encode it as numbers."
+            )
+        values = table.to_numpy(dtype=None if table.dtypes.nunique() == 1 else float,
+                                na_value=np.nan)
+    else:
+        values = np.asarray(table)
+    if values.ndim != ndim:
+        raise ValueError(
+            f"Source {name!r} has {values.ndim} dimension(s), shape {tuple(values.shape)}: "
+            f"expected {ndim}, samples in rows and features in columns. Reshape your data with "
+            "X.reshape(-1, 1) if it has one feature, or X.reshape(1, -1) if it is one sample."
+        )
+    if min(values.shape) == 0:
+        raise ValueError(
+            f"Source {name!r} is empty: 0 sample(s) or 0 feature(s) (shape={tuple(values.shape)}) "
+            "while a minimum of 1 is required. Leave it out."
+        )
+    return _floating(values, name)
+
+
+def _floating(values: Array, name: Hashable) -> Array:
+    dtype = getattr(values.dtype, "kind", None) or _kind(values)
+    if dtype == "c":
+        raise ValueError(
+            f"Source {name!r} holds complex numbers. Complex data not supported: give real and "
+            "imaginary parts as features of their own."
+        )
+    if dtype == "f":
+        if _itemsize(values) >= 4:
+            return values
+        return values.astype(np.float32) if isinstance(values, np.ndarray) else values.float()
+    if dtype in "biu":
+        if not hasattr(values, "astype"):
+            return values.double()
+        return values.astype(np.float64)
+    try:
+        return values.astype(np.float64)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Source {name!r} holds values that are not numbers ({values.dtype}): {error}."
+        ) from error
+
+
+def _kind(values: Array) -> str:
+    xp = array_namespace(values)
+    for kind, letter in (("complex floating", "c"), ("real floating", "f"), ("bool", "b")):
+        if xp.isdtype(values.dtype, kind):
+            return letter
+    return "i"
+
+
+def _one_precision(values: list[Array]) -> list[Array]:
+    dtypes = {table.dtype for table in values}
+    if len(dtypes) == 1:
+        return values
+    widest = max(dtypes, key=lambda dtype: dtype.itemsize)
+    return [
+        table.astype(widest) if hasattr(table, "astype") else table.to(widest) for table in values
+    ]
+
+
+def _itemsize(values: Array) -> int:
+    return int(values.dtype.itemsize)
+
+
+def _shard(shape: tuple[int, ...], dtype: Any) -> int:
+    """How many matrices of a shape to put into one stack."""
+    return max(1, SHARD_BYTES // max(1, shape[0] * shape[1] * int(dtype.itemsize)))
+
+
+def _labels(table: Any, which: str) -> pd.Index | None:
+    labels = getattr(table, which, None) if isinstance(table, pd.DataFrame) else None
+    return labels if isinstance(labels, pd.Index) else None
+
+
+def _column_means(table: Array) -> Array:
+    if scipy.sparse.issparse(table):
+        return np.asarray(table.mean(axis=0)).reshape(-1)
+    return array_namespace(table).mean(table, axis=0)
+
+
+def _refuse_non_finite(name: Hashable, table: Array) -> None:
+    if scipy.sparse.issparse(table):
+        rows, columns = table.nonzero()
+        bad = np.flatnonzero(~np.isfinite(table.data))
+        where = (int(rows[bad[0]]), int(columns[bad[0]])) if len(bad) else None
+        kind, count = "NaN or infinity", len(bad)
+    else:
+        xp = array_namespace(table)
+        nan = xp.isnan(table)
+        bad = nan if bool(xp.any(nan)) else ~xp.isfinite(table)
+        kind = "NaN" if bool(xp.any(nan)) else "infinity"
+        count = int(xp.sum(xp.astype(bad, xp.int64)))
+        where = tuple(int(axis[0]) for axis in xp.nonzero(bad)) if count else None
+    if where is None:
+        raise ValueError(
+            f"Source {name!r} holds values too large to add up in {table.dtype}: rescale it, or "
+            "give it in double precision."
+        )
+    raise ValueError(
+        f"Source {name!r} contains {kind}: {count} of its entries, the first in row {where[0]}, "
+        f"column {where[1]}. Missing entries are not supported yet: fill them in, or drop their "
+        "rows or columns."
+    )
+
+
+def _check_shared(tables: Tables) -> None:
+    """Refuse sources that do not share the axis they are said to share."""
+    axis = 1 if tables.shared_axis == "features" else 0
+    labels = tables.columns if axis == 1 else tables.index
+    expected = int(tables.values[0].shape[axis])
+    for name, table, own in zip(tables.names, tables.values, labels, strict=True):
+        if table.shape[axis] != expected:
+            raise ValueError(
+                f"Source {name!r} has {table.shape[axis]} {tables.shared_axis}, but source "
+                f"{tables.names[0]!r} has {expected}: the sources must share their "
+                f"{tables.shared_axis}.{_transposed_reading(tables)}"
+            )
+        if labels[0] is not None and own is not None and not own.equals(labels[0]):
+            place = next(k for k, (a, b) in enumerate(zip(labels[0], own, strict=True)) if a != b)
+            raise ValueError(
+                f"Source {name!r} names its {tables.shared_axis} differently from source "
+                f"{tables.names[0]!r}: number {place} is {own[place]!r}, not "
+                f"{labels[0][place]!r}. Bring them into one order, for instance with "
+                f"{'table[first.columns]' if axis else 'table.loc[first.index]'}."
+            )
+
+
+def _transposed_reading(tables: Tables) -> str:
+    other = 0 if tables.shared_axis == "features" else 1
+    lengths = {int(table.shape[other]) for table in tables.values}
+    if len(lengths) > 1:
+        return ""
+    what, choice = ("samples", "samples") if other == 0 else ("features", "features")
+    return f" They all have {lengths.pop()} {what}: did you mean shared_axis={choice!r}?"
