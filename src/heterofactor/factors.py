@@ -40,8 +40,11 @@ class Scoring:
         xp = array_namespace(shared["basis"])
         basis, rank = shared["basis"], local["unique"].shape[-1]
         unique = complement(basis, local["unique"])
-        scores = source.rmatmat(xp.concat([xp.broadcast_to(
-            basis, (*unique.shape[:-1], basis.shape[-1])), unique], axis=-1))
+        scores = source.rmatmat(
+            xp.concat(
+                [xp.broadcast_to(basis, (*unique.shape[:-1], basis.shape[-1])), unique], axis=-1
+            )
+        )
         shared_scores, own = scores[..., : basis.shape[-1]], scores[..., basis.shape[-1] :]
         _, turn = leading(own.mT @ own, rank)
         unique, signs = _signed(unique @ turn)

@@ -121,7 +121,7 @@ class HMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
 
     def __init__(
         self,
-        n_shared: int = 2,
+        n_shared: int = 1,
         n_unique: Ranks = 1,
         *,
         loss: str | Loss = "squared",
@@ -522,9 +522,7 @@ class HMF(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type:
         rebuilt = shared @ factors.shared_basis.mT
         return rebuilt if name is None else rebuilt + unique @ factors.unique_bases[name].mT
 
-    def _score(
-        self, X: Any, sources: Any
-    ) -> tuple[Tables, list[Any], list[tuple[Array, Array]]]:
+    def _score(self, X: Any, sources: Any) -> tuple[Tables, list[Any], list[tuple[Array, Array]]]:
         """Read new samples, find their sources, and score them."""
         check_is_fitted(self)
         if not is_collection(X) and sources is not None and np.ndim(sources) == 0:

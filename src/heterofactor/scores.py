@@ -19,7 +19,12 @@ from heterofactor.tables import Tables
 
 
 def score_samples(
-    factors: Factors, centres: dict[Hashable, Array | None], tables: Tables, names: Sequence[Any]
+    factors: Factors,
+    centres: dict[Hashable, Array | None],
+    tables: Tables,
+    names: Sequence[Any],
+    *,
+    equally: bool = False,
 ) -> list[tuple[Array, Array]]:
     """Return the shared and the unique scores of each table's samples.
 
@@ -34,6 +39,15 @@ def score_samples(
     names : sequence
         For each table, the source it is from; None for a source never seen, which has no unique
         scores and is centred by the mean of the centres.
+    equally : bool
+        Where the samples are shared: let every source count the same for the shared coordinates,
+        whatever its size and units, as in a fit with ``scale="source"``.
+
+    Returns
+    -------
+    list of (shared, unique)
+        Arrays with a row for each sample; where the samples are shared, `shared` is the same for
+        all tables.
 
     Examples
     --------
@@ -49,7 +63,7 @@ def score_samples(
     ((4, 2), (4, 1))
     """
     if tables.shared_axis == "samples":
-        return _joint_rows(factors, centres, tables, names)
+        return _joint_rows(factors, centres, tables, names, equally)
     found = []
     for table, name in zip(tables.values, names, strict=True):
         basis = factors.shared_basis
@@ -79,7 +93,11 @@ def _scores(table: Any, centre: Array | None, basis: Array) -> Array:
 
 
 def _joint_rows(
-    factors: Factors, centres: dict[Hashable, Array | None], tables: Tables, names: Sequence[Any]
+    factors: Factors,
+    centres: dict[Hashable, Array | None],
+    tables: Tables,
+    names: Sequence[Any],
+    equally: bool,
 ) -> list[tuple[Array, Array]]:
     """Fit shared coordinates to all sources together, eliminating the unique ones of each."""
     matrix: Array = 0
@@ -92,6 +110,8 @@ def _joint_rows(
         xp = array_namespace(own)
         imitated = xp.linalg.solve(own, unique.mT @ shared)
         rest = shared - unique @ imitated
+        if equally:
+            rest = rest / (factors.energy[name] or 1.0)
         matrix, right = matrix + rest.mT @ shared, right + rows @ rest
         kept.append((rows, shared, unique, own))
     xp = array_namespace(right)
@@ -106,5 +126,5 @@ def _joint_rows(
 def _damped(gram: Array) -> Array:
     """Keep a Gram matrix invertible where components explain nothing."""
     size = gram.shape[-1]
-    ridge = float(trace(gram)) * machine_epsilon(gram) if size else 0.0
-    return gram + like(np.eye(size) * (ridge or 1.0 * (not ridge)), gram)
+    ridge = float(trace(gram)) * machine_epsilon(gram)
+    return gram + like(np.eye(size) * (ridge or 1.0), gram)

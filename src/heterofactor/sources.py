@@ -1,4 +1,4 @@
-"""What one source observed: a matrix of the paper's orientation, ``n1 x n2``, the shared axis first.
+"""What one source observed: a matrix of the paper's orientation, ``n1 x n2``, shared axis first.
 
 A source here is a *stack* of one or more matrices of one shape, so that thousands of small tables
 cost a few batched calls and a large one costs the same calls on a stack of one. It answers with
@@ -42,7 +42,7 @@ class Source(Protocol):
         """Return ``M (M' W)``, all that the squared loss of complete data needs."""
 
     def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
-        """Return the loss at ``Z = W H'``, its slope times `H`, and its transposed slope times `W`."""
+        """Return the loss at ``Z = W H'``, its slope times `H`, its transposed slope times `W`."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,7 +99,7 @@ class Dense:
         return total
 
     def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
-        """Return the loss at ``Z = W H'``, its slope times `H`, and its transposed slope times `W`.
+        """Return the loss at ``Z = W H'``, its slope times `H`, its transposed slope times `W`.
 
         The squared loss never forms the residual.
         """
@@ -138,7 +138,7 @@ class Dense:
     def _blocks(self) -> Iterator[Dense]:
         """Cut a matrix that is larger than the cache into blocks of columns."""
         count, n1, n2 = self.shape
-        width = max(64, BLOCK_BYTES // (8 * n1))
+        width = max(64, BLOCK_BYTES // (n1 * int(self.matrix.dtype.itemsize)))
         if count > 1 or width >= n2:
             yield self
             return
@@ -157,7 +157,7 @@ class Sparse:
     Parameters
     ----------
     matrix : scipy.sparse array of shape (n1, n2)
-        In a format whose products are fast (CSR or CSC).
+        In a format whose products are fast (CSR or CSC), each entry stored once.
     centre : array of shape (1, n1, 1) or (1, 1, n2), optional
         What is subtracted.
     weight : array of shape (1, 1, 1), optional
@@ -198,7 +198,7 @@ class Sparse:
         return self.matmat(self.rmatmat(W))
 
     def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
-        """Return the loss at ``Z = W H'``, its slope times `H`, and its transposed slope times `W`."""
+        """Return the loss at ``Z = W H'``, its slope times `H`, its transposed slope times `W`."""
         if isinstance(loss, Squared):
             return _pull_squared(self, W, H)
         return Dense(self.matrix.toarray()[None], self.centre, self.weight).pull(loss, W, H)
@@ -206,19 +206,17 @@ class Sparse:
     @cached_property
     def energy(self) -> Array:
         """The sum of squares of the matrix, once its centre is subtracted."""
-        scale = 1 if self.weight is None else self.weight.reshape(1) ** 2
-        raw = (self.matrix * self.matrix).sum()
-        if self.centre is None:
-            return scale * np.reshape(raw, (1,))
         _, n1, n2 = self.shape
-        # |M - C|^2 = |M|^2 - <C, 2 M - C>, and C is constant along one axis
-        uncentred = Sparse(self.matrix)
-        if self.centre.shape[-1] == 1:
-            sums, length = uncentred.matmat(np.ones((1, n2, 1))), n2
-        else:
-            sums, length = uncentred.rmatmat(np.ones((1, n1, 1))).mT, n1
-        removed = np.sum(self.centre * (2 * sums - length * self.centre))
-        return scale * np.reshape(raw - removed, (1,))
+        entries = self.matrix.tocoo(copy=False)
+        stored, absent = entries.data, np.zeros(1)
+        if self.centre is not None:
+            line = self.centre.reshape(-1)
+            by_rows = self.centre.shape[-2] == n1
+            places, length = (entries.row, n2) if by_rows else (entries.col, n1)
+            stored = stored - line[places]
+            absent = (length - np.bincount(places, minlength=line.shape[0])) * line**2
+        total = (np.sum(stored**2) + np.sum(absent)).astype(self.matrix.dtype).reshape(1)
+        return total if self.weight is None else total * self.weight.reshape(1) ** 2
 
 
 def weigh(

@@ -9,7 +9,8 @@ the shared directions are well below 1, it may lie in the wrong valley.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
 
 import numpy as np
 from array_api_compat import array_namespace
@@ -31,8 +32,9 @@ MAX_ITERATIONS = 30
 CLEAR = 0.8
 SKETCHED_TOLERANCE = 1e-4
 MAX_SKETCHED = 100
-# Sketches of so many directions cost next to nothing.
-SMALL = 48
+RANDOM_STARTS = 3
+# On a shared axis no longer than this, sketches of full width cost next to nothing.
+SMALL = 64
 
 
 @dataclass(frozen=True)
@@ -257,19 +259,40 @@ def spectral_start(
     found = Start(shared["basis"][:, :n_shared], eigenvalues, "spectral")
     if float(eigenvalues[n_shared - 1]) >= CLEAR:
         return found
-    solver, best = OnSketch(Grassmann(n_shared, tol=SKETCHED_TOLERANCE)), np.inf
-    reach = max(3 * (n_shared + n_unique), SMALL)
-    for width in (None, n_shared, reach // 2):
-        spectral = Spectral(n_shared, width=width, reach=reach)
-        begin = spectral.begin(example, n_sources, n_unique, rng)
-        shared = run(spectral, engine, loss, begin, max_rounds=MAX_ITERATIONS).shared
-        below = solver.solver.start(shared["basis"][:, :n_shared])
+    n1 = example.shape[0]
+    wide = Spectral(n_shared, reach=n1 if n1 <= SMALL else 3 * (n_shared + n_unique))
+    engine.begin(wide, wide.begin(example, n_sources, n_unique, rng))
+    best = np.inf
+    for candidate in _candidates(engine, loss, found, wide, n_sources, rng):
+        solver = OnSketch(Grassmann(n_shared, tol=SKETCHED_TOLERANCE))
+        below = solver.solver.start(candidate.basis)
         shared = run(solver, engine, loss, below, max_rounds=MAX_SKETCHED).shared
         if float(shared["value"]) < best:
             best = float(shared["value"])
-            name = f"spectral, {'own ranks' if width is None else f'width {width}'}"
-            found = Start(shared["basis"], eigenvalues, name)
+            found = Start(shared["basis"], eigenvalues, candidate.name)
     return found
+
+
+def _candidates(
+    engine: Engine,
+    loss: Loss,
+    first: Start,
+    wide: Spectral,
+    n_sources: int,
+    rng: np.random.Generator,
+) -> Iterator[Start]:
+    """The spectral start, those of narrower and wider leading spaces, and some random ones."""
+    yield first
+    n_shared = wide.n_shared
+    assert wide.reach is not None
+    for width in (n_shared, max(n_shared, wide.reach // 2)):
+        spectral = replace(wide, width=width)
+        begin = spectral.begin(first.basis, n_sources, width, rng)
+        shared = run(spectral, engine, loss, begin, max_rounds=MAX_ITERATIONS).shared
+        yield Start(shared["basis"][:, :n_shared], None, f"spectral (width {width})")
+    for number in range(RANDOM_STARTS):
+        drawn = random_start(n_shared, first.basis, rng, number + 1)
+        yield replace(drawn, name=f"{drawn.name} (on sketches)")
 
 
 def random_start(

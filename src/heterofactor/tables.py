@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import scipy.sparse
-from array_api_compat import array_namespace, is_array_api_obj, is_numpy_array
+from array_api_compat import array_namespace, is_array_api_obj, size
 
-from heterofactor.linalg import Array
+from heterofactor.linalg import Array, to_numpy
 from heterofactor.sources import Dense, Source, Sparse
 
 SharedAxis = Literal["features", "samples"]
@@ -79,10 +80,12 @@ class Tables:
 
         The means are also where an entry that is not finite shows, at no further cost.
         """
-        means = self._means()
-        for name, table, mean in zip(self.names, self.values, means, strict=True):
-            if not bool(array_namespace(mean).all(array_namespace(mean).isfinite(mean))):
-                _refuse_non_finite(name, table)
+        with np.errstate(over="ignore", invalid="ignore"):  # said in our words below
+            means = self._means()
+        for place, mean in enumerate(means):
+            xp = array_namespace(mean)
+            if not bool(xp.all(xp.isfinite(mean))):
+                self._refuse_non_finite(place)
         if centre is None:
             return [None] * len(means)
         if centre == "source":
@@ -98,8 +101,34 @@ class Tables:
 
     def _means(self) -> list[Array]:
         if self.stack is not None:
-            return list(array_namespace(self.stack).mean(self.stack, axis=1))
+            return list(_column_means(self.stack))
         return [_column_means(table) for table in self.values]
+
+    def _refuse_non_finite(self, place: int) -> None:
+        name, table = self.names[place], self.values[place]
+        entries = table.tocoo() if scipy.sparse.issparse(table) else table
+        values = entries.data if scipy.sparse.issparse(table) else table
+        xp = array_namespace(values)
+        nan = xp.isnan(values)
+        kind, bad = ("NaN", nan) if bool(xp.any(nan)) else ("infinity", ~xp.isfinite(values))
+        if not bool(xp.any(bad)):
+            raise ValueError(
+                f"Source {name!r} holds values too large to add up, even in double precision: "
+                "rescale it."
+            )
+        found = [to_numpy(axis) for axis in xp.nonzero(bad)]
+        if scipy.sparse.issparse(table):
+            found = [axis[bad] for axis in (entries.row, entries.col)]
+        row, column = min(zip(found[0].tolist(), found[1].tolist(), strict=True))
+        if self.positions and self.shared_axis == "features":
+            row = int(self.positions[place][row])
+        elif self.positions:
+            column = int(self.positions[place][column])
+        raise ValueError(
+            f"Source {name!r} contains {kind}: {len(found[0])} of its entries, the first in row "
+            f"{row}, column {column}{' of X' if self.positions else ''}. Missing entries are not "
+            "supported yet: fill them in, or drop their rows or columns."
+        )
 
     def sources(
         self, centres: Sequence[Array | None], ranks: Sequence[int]
@@ -122,7 +151,7 @@ class Tables:
             if scipy.sparse.issparse(table):
                 found.append(self._sparse(table, centres[place]))
                 members.append([place])
-            elif table.size * _itemsize(table) > STACKED_BYTES:
+            elif size(table) * _itemsize(table) > STACKED_BYTES:
                 found.append(self._dense(table[None], centres, [place]))
                 members.append([place])
             else:
@@ -182,17 +211,20 @@ def is_collection(X: Any) -> bool:
     """Say whether `X` is several tables, and not one.
 
     A nested list of numbers is one table; scipy's dictionary-of-keys format is one as well.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.tables import is_collection
+    >>> is_collection([[1, 2], [3, 4]]), is_collection([np.eye(2), np.eye(2)])
+    (False, True)
     """
-    if scipy.sparse.issparse(X) or isinstance(X, pd.DataFrame):
+    if scipy.sparse.issparse(X):
         return False
     if isinstance(X, Mapping):
         return True
     if isinstance(X, (list, tuple)):
-        return bool(X) and (
-            isinstance(X[0], pd.DataFrame)
-            or scipy.sparse.issparse(X[0])
-            or getattr(X[0], "ndim", 0) == 2
-        )
+        return not X or len(getattr(X[0], "shape", ())) == 2
     return getattr(X, "ndim", 0) == 3
 
 
@@ -245,7 +277,7 @@ def _read_collection(X: Any, sources: Any, shared_axis: SharedAxis) -> Tables:
         names, found = list(X), list(X.values())
     else:
         found = list(X)
-        names = list(range(len(found))) if sources is None else list(sources)
+        names = list(range(len(found))) if sources is None else _names(sources)
         if len(names) != len(found):
             raise ValueError(
                 f"sources= names {len(names)} sources, but X is a list of {len(found)} tables: "
@@ -281,6 +313,8 @@ def _read_table(X: Any, labels: Any, shared_axis: SharedAxis, labelled: Any) -> 
         )
     axis, what = (0, "row") if shared_axis == "features" else (1, "column")
     length = values.shape[axis]
+    if isinstance(labels, (list, tuple)):  # as they are: NumPy makes text of mixed or missing ones
+        labels = pd.Series(labels, dtype=object)
     labels = np.asarray(labels)
     if labels.shape != (length,):
         raise ValueError(
@@ -302,7 +336,7 @@ def _read_table(X: Any, labels: Any, shared_axis: SharedAxis, labelled: Any) -> 
     if axis == 0:
         arranged = values if sorted_already else values[order]
         edges = np.concatenate([[0], np.cumsum(counts)])
-        parts = [arranged[a:b] for a, b in zip(edges[:-1], edges[1:], strict=True)]
+        parts = [arranged[a:b] for a, b in pairwise(edges)]
         small = counts[0] * values.shape[1] * _itemsize(values) <= STACKED_BYTES
         if small and (counts == counts[0]).all() and not scipy.sparse.issparse(values):
             stack = arranged.reshape((len(names), int(counts[0]), values.shape[1]))
@@ -317,26 +351,26 @@ def _read_table(X: Any, labels: Any, shared_axis: SharedAxis, labelled: Any) -> 
     return Tables(names, parts, rows, heads, shared_axis, "table", positions, stack, whole)
 
 
+def _names(sources: Any) -> list[Hashable]:
+    """Return the names of a list of tables, as Python objects."""
+    return list(sources.tolist() if hasattr(sources, "tolist") else sources)
+
+
 def _numeric(table: Any, name: Hashable, ndim: int = 2) -> Array:
     """Return a table as floating-point numbers, without a copy where it is so already."""
     if scipy.sparse.issparse(table):
-        values = table if table.format in ("csr", "csc") else table.tocsr()
-        values = scipy.sparse.csr_array(values) if values.format == "csr" else (
-            scipy.sparse.csc_array(values)
-        )
-    elif is_array_api_obj(table) and not is_numpy_array(table):
-        values = table
+        values = _canonical(table)
     elif isinstance(table, pd.DataFrame):
-        wrong = [c for c in table.columns if not pd.api.types.is_numeric_dtype(table[c])]
-        if wrong:
-            raise ValueError(
-                f"Source {name!r}: column {wrong[0]!r} holds {table[wrong[0]].dtype} values, not "
-                "numbers: drop it, or encode it as numbers."
-            )
-        values = table.to_numpy(dtype=None if table.dtypes.nunique() == 1 else float,
-                                na_value=np.nan)
+        values = _frame_values(table, name)
+    elif isinstance(table, np.ma.MaskedArray):  # what is masked is missing
+        values = (table if table.dtype.kind == "f" else table.astype(float)).filled(np.nan)
+    elif is_array_api_obj(table):
+        values = table
     else:
-        values = np.asarray(table)
+        try:
+            values = np.asarray(table)
+        except ValueError as error:
+            raise ValueError(f"Source {name!r} is not a table: {error}") from error
     if values.ndim != ndim:
         raise ValueError(
             f"Source {name!r} has {values.ndim} dimension(s), shape {tuple(values.shape)}: "
@@ -351,22 +385,41 @@ def _numeric(table: Any, name: Hashable, ndim: int = 2) -> Array:
     return _floating(values, name)
 
 
+def _canonical(table: Any) -> Any:
+    """Return a sparse table in a format of fast products, each entry stored once."""
+    values = (scipy.sparse.csc_array if table.format == "csc" else scipy.sparse.csr_array)(table)
+    if not values.has_canonical_format:
+        values = values.copy()
+        values.sum_duplicates()
+    return values
+
+
+def _frame_values(table: pd.DataFrame, name: Hashable) -> Array:
+    for column, dtype in table.dtypes.items():
+        is_real = pd.api.types.is_numeric_dtype(dtype) and getattr(dtype, "kind", "f") != "c"
+        if not is_real:
+            raise ValueError(
+                f"Source {name!r}: column {column!r} holds {dtype} values, not real numbers: drop "
+                "it, or encode it as numbers."
+            )
+    dtypes = set(table.dtypes)
+    plain = len(dtypes) == 1 and isinstance(dtypes.pop(), np.dtype)
+    return table.to_numpy(dtype=None if plain else float, na_value=np.nan)
+
+
 def _floating(values: Array, name: Hashable) -> Array:
-    dtype = getattr(values.dtype, "kind", None) or _kind(values)
-    if dtype == "c":
+    kind = getattr(values.dtype, "kind", None) or _kind(values)
+    if kind == "c":
         raise ValueError(
             f"Source {name!r} holds complex numbers. Complex data not supported: give real and "
             "imaginary parts as features of their own."
         )
-    if dtype == "f":
-        if _itemsize(values) >= 4:
-            return values
-        return values.astype(np.float32) if isinstance(values, np.ndarray) else values.float()
-    if dtype in "biu":
-        if not hasattr(values, "astype"):
-            return values.double()
-        return values.astype(np.float64)
+    if kind in "fbiu":
+        single = kind == "f" and _itemsize(values) <= 4
+        return _cast(values, "float32" if single else "float64")
     try:
+        if kind not in "OSU":  # dates would become numbers of days
+            raise TypeError("only numbers, and text or objects that can be read as such, are taken")
         return values.astype(np.float64)
     except (TypeError, ValueError) as error:
         raise ValueError(
@@ -382,14 +435,18 @@ def _kind(values: Array) -> str:
     return "i"
 
 
+def _cast(values: Array, dtype: str) -> Array:
+    """Return values in another precision, without a copy where they are in it already."""
+    if scipy.sparse.issparse(values):
+        return values.astype(dtype, copy=False)
+    xp = array_namespace(values)
+    return xp.astype(values, getattr(xp, dtype), copy=False)
+
+
 def _one_precision(values: list[Array]) -> list[Array]:
-    dtypes = {table.dtype for table in values}
-    if len(dtypes) == 1:
+    if len({_itemsize(table) for table in values}) == 1:
         return values
-    widest = max(dtypes, key=lambda dtype: dtype.itemsize)
-    return [
-        table.astype(widest) if hasattr(table, "astype") else table.to(widest) for table in values
-    ]
+    return [_cast(table, "float64") for table in values]
 
 
 def _itemsize(values: Array) -> int:
@@ -401,40 +458,18 @@ def _shard(shape: tuple[int, ...], dtype: Any) -> int:
     return max(1, SHARD_BYTES // max(1, shape[0] * shape[1] * int(dtype.itemsize)))
 
 
-def _labels(table: Any, which: str) -> pd.Index | None:
-    labels = getattr(table, which, None) if isinstance(table, pd.DataFrame) else None
-    return labels if isinstance(labels, pd.Index) else None
+def _labels(table: Any, which: Literal["index", "columns"]) -> pd.Index | None:
+    return getattr(table, which) if isinstance(table, pd.DataFrame) else None
 
 
 def _column_means(table: Array) -> Array:
+    """Return the means over the rows; added up in double, as single loses digits with many rows."""
     if scipy.sparse.issparse(table):
-        return np.asarray(table.mean(axis=0)).reshape(-1)
-    return array_namespace(table).mean(table, axis=0)
-
-
-def _refuse_non_finite(name: Hashable, table: Array) -> None:
-    if scipy.sparse.issparse(table):
-        rows, columns = table.nonzero()
-        bad = np.flatnonzero(~np.isfinite(table.data))
-        where = (int(rows[bad[0]]), int(columns[bad[0]])) if len(bad) else None
-        kind, count = "NaN or infinity", len(bad)
-    else:
-        xp = array_namespace(table)
-        nan = xp.isnan(table)
-        bad = nan if bool(xp.any(nan)) else ~xp.isfinite(table)
-        kind = "NaN" if bool(xp.any(nan)) else "infinity"
-        count = int(xp.sum(xp.astype(bad, xp.int64)))
-        where = tuple(int(axis[0]) for axis in xp.nonzero(bad)) if count else None
-    if where is None:
-        raise ValueError(
-            f"Source {name!r} holds values too large to add up in {table.dtype}: rescale it, or "
-            "give it in double precision."
-        )
-    raise ValueError(
-        f"Source {name!r} contains {kind}: {count} of its entries, the first in row {where[0]}, "
-        f"column {where[1]}. Missing entries are not supported yet: fill them in, or drop their "
-        "rows or columns."
-    )
+        rows = table.shape[0]
+        return (table.T @ np.ones(rows) / rows).astype(table.dtype)
+    xp = array_namespace(table)
+    total = xp.sum(table, axis=-2, dtype=xp.float64)
+    return xp.astype(total / table.shape[-2], table.dtype)
 
 
 def _check_shared(tables: Tables) -> None:
@@ -442,6 +477,10 @@ def _check_shared(tables: Tables) -> None:
     axis = 1 if tables.shared_axis == "features" else 0
     labels = tables.columns if axis == 1 else tables.index
     expected = int(tables.values[0].shape[axis])
+    first, reference = next(
+        (pair for pair in zip(tables.names, labels, strict=True) if pair[1] is not None),
+        (None, None),
+    )
     for name, table, own in zip(tables.names, tables.values, labels, strict=True):
         if table.shape[axis] != expected:
             raise ValueError(
@@ -449,20 +488,19 @@ def _check_shared(tables: Tables) -> None:
                 f"{tables.names[0]!r} has {expected}: the sources must share their "
                 f"{tables.shared_axis}.{_transposed_reading(tables)}"
             )
-        if labels[0] is not None and own is not None and not own.equals(labels[0]):
-            place = next(k for k, (a, b) in enumerate(zip(labels[0], own, strict=True)) if a != b)
+        if reference is not None and own is not None and not own.equals(reference):
+            place = next(k for k, (a, b) in enumerate(zip(reference, own, strict=True)) if a != b)
             raise ValueError(
                 f"Source {name!r} names its {tables.shared_axis} differently from source "
-                f"{tables.names[0]!r}: number {place} is {own[place]!r}, not "
-                f"{labels[0][place]!r}. Bring them into one order, for instance with "
+                f"{first!r}: number {place} is {own[place]!r}, not {reference[place]!r}. Bring "
+                "them into one order, for instance with "
                 f"{'table[first.columns]' if axis else 'table.loc[first.index]'}."
             )
 
 
 def _transposed_reading(tables: Tables) -> str:
-    other = 0 if tables.shared_axis == "features" else 1
-    lengths = {int(table.shape[other]) for table in tables.values}
+    other, axis = ("samples", 0) if tables.shared_axis == "features" else ("features", 1)
+    lengths = {int(table.shape[axis]) for table in tables.values}
     if len(lengths) > 1:
         return ""
-    what, choice = ("samples", "samples") if other == 0 else ("features", "features")
-    return f" They all have {lengths.pop()} {what}: did you mean shared_axis={choice!r}?"
+    return f" They all have {lengths.pop()} {other}: did you mean shared_axis={other!r}?"

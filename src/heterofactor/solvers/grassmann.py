@@ -42,8 +42,10 @@ from heterofactor.losses import Loss
 from heterofactor.rounds import Message, State
 from heterofactor.sources import Source
 
-# Unique bases are found to this share of the shared basis' own relative gradient.
+# Unique bases are found to this share of the shared basis' own relative gradient at first; to a
+# smaller share, down to the least, where rounds fail to make progress.
 FORCING = 0.1
+LEAST_FORCING = 1e-4
 ARMIJO = 1e-4
 # The longest step, as the tangent of the largest angle by which the basis turns.
 LONGEST = 1.0
@@ -98,6 +100,7 @@ class Grassmann:
             "basis": basis,  # the best point so far, to which all below belongs
             "value": zero + np.inf,
             "gradient": zero + np.inf,
+            "forcing": zero + FORCING,
             "inner_tolerance": zero + FORCING,
             "slope": basis * 0,  # the Riemannian gradient of minus the energy, halved
             "curvature": basis.mT @ basis,
@@ -193,8 +196,17 @@ class Grassmann:
         expected = 2 * xp.sum(shared["slope"] * shared["direction"])
         bound = shared["value"] + ARMIJO * shared["length"] * expected + rounding
         if float(value) > float(bound):
+            shared = self._tighten(shared, 0.1)
             return self._ask(shared | {"length": shared["length"] / 2})
         return self._accept(shared, total)
+
+    def _tighten(self, shared: State, factor: float) -> State:
+        """Ask for more accurate unique bases from now on."""
+        xp = array_namespace(shared["basis"])
+        forcing = xp.maximum(factor * shared["forcing"], shared["forcing"] * 0 + LEAST_FORCING)
+        floor = self._floor(shared["basis"])
+        target = xp.maximum(shared["gradient"], shared["gradient"] * 0 + floor)
+        return shared | {"forcing": forcing, "inner_tolerance": forcing * target}
 
     def _accept(self, shared: State, total: Message) -> State:
         xp = array_namespace(shared["basis"])
@@ -212,11 +224,11 @@ class Grassmann:
                 yields = xp.concat([yields, yielded[None]])[-self.memory :]
             else:
                 steps, yields = steps[:0], yields[:0]
+        stalled = float(gradient) > 0.5 * float(shared["gradient"])
         shared = shared | {
             "basis": basis,
             "value": total["value"],
             "gradient": gradient,
-            "inner_tolerance": FORCING * xp.maximum(gradient, gradient * 0 + self._floor(basis)),
             "slope": slope,
             "curvature": symmetric(total["curvature"]),
             "steps": steps,
@@ -224,6 +236,7 @@ class Grassmann:
         }
         if self.finished(shared):
             return shared
+        shared = self._tighten(shared, 0.3 if stalled else 1.0)
         if self.n_shared == 0:
             return shared
         direction = _tangent(basis, self._direction(shared))
