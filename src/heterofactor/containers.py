@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable
 from typing import Any
 
 import pandas as pd
@@ -12,7 +12,7 @@ from heterofactor.linalg import Array, to_numpy
 
 
 def contain(
-    array: Array, index: pd.Index | None, columns: Sequence[str], output: str = "default"
+    array: Array, index: pd.Index | None, columns: Iterable[str], output: str = "default"
 ) -> Any:
     """Return an array as scikit-learn's ``set_output`` asks.
 
@@ -21,7 +21,7 @@ def contain(
     array : 2-d array
     index : pandas.Index or None
         Row labels, if the samples had any.
-    columns : sequence of str
+    columns : iterable of str
         Names of the columns.
     output : {"default", "pandas", "polars"}
         ``"default"`` leaves the array as it is.

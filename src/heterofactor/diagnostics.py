@@ -1,4 +1,4 @@
-"""When to trust a fit: was it solved, and can shared and unique be told apart?"""
+"""When to trust a fit: whether it was solved, and whether shared and unique can be told apart."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ def machine_epsilon(array: Array) -> float:
 
 
 def complement(basis: Array, block: Array) -> Array:
-    """Orthonormal columns, orthogonal to `basis`, that span `block` as far as it leaves the basis.
+    """Return orthonormal columns beside `basis` that span `block` as far as it leaves the basis.
 
     One Householder factorisation of ``[basis, block]``: where the block is deficient, the missing
     directions are filled in, so that the answer is always orthonormal (and never wider than the
@@ -50,25 +50,25 @@ def complement(basis: Array, block: Array) -> Array:
 
 
 def orthonormal(block: Array) -> Array:
-    """Orthonormal columns that span `block`."""
+    """Return orthonormal columns that span `block`."""
     q, _ = array_namespace(block).linalg.qr(block)
     return q
 
 
 def polar(matrix: Array) -> Array:
-    """The orthonormal frame nearest to a matrix of full rank, among those of the same span."""
+    """Return the orthonormal frame nearest to a matrix of full rank; it has the same span."""
     xp = array_namespace(matrix)
     values, vectors = xp.linalg.eigh(matrix.mT @ matrix)
     return matrix @ ((vectors / xp.sqrt(values)[..., None, :]) @ vectors.mT)
 
 
 def symmetric(matrix: Array) -> Array:
-    """The symmetric part of a matrix."""
+    """Return the symmetric part of a matrix."""
     return (matrix + matrix.mT) / 2
 
 
 def leading(matrix: Array, count: int) -> tuple[Array, Array]:
-    """The largest eigenvalues of a symmetric matrix, in falling order, and their vectors."""
+    """Return the largest eigenvalues of a symmetric matrix, in falling order, and their vectors."""
     xp = array_namespace(matrix)
     values, vectors = xp.linalg.eigh(symmetric(matrix))
     size = matrix.shape[-1]
@@ -77,12 +77,12 @@ def leading(matrix: Array, count: int) -> tuple[Array, Array]:
 
 
 def squared_norm(matrix: Array) -> Array:
-    """The sum of squares of each matrix of a stack."""
+    """Return the sum of squares of each matrix of a stack."""
     return array_namespace(matrix).sum(matrix * matrix, axis=(-2, -1))
 
 
 def trace(matrix: Array) -> Array:
-    """The trace of each matrix of a stack."""
+    """Return the trace of each matrix of a stack."""
     return array_namespace(matrix).linalg.trace(matrix)
 
 
@@ -92,7 +92,7 @@ def beside(blocks: Sequence[Array]) -> Array:
 
 
 def zeros(example: Array, width: int) -> Array:
-    """Columns of zeros, beside which `example` fits."""
+    """Return columns of zeros, beside which `example` fits."""
     xp = array_namespace(example)
     shape = (*example.shape[:-1], width)
     return xp.zeros(shape, dtype=example.dtype, device=device(example))

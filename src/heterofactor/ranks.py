@@ -38,7 +38,7 @@ def resolve_ranks(n_shared: int, n_unique: Ranks, tables: Tables) -> list[int]:
     ranks = _listed(n_unique, names)
     own_axis = "features" if tables.shared_axis == "samples" else "samples"
     for name, rank, length in zip(names, ranks, tables.lengths, strict=True):
-        if not isinstance(rank, Integral) or isinstance(rank, bool) or rank < 0:
+        if not _is_count(rank):
             raise ValueError(
                 f"n_unique is {rank!r} for source {name!r}: expected an integer of at least 0."
             )
@@ -59,6 +59,10 @@ def resolve_ranks(n_shared: int, n_unique: Ranks, tables: Tables) -> list[int]:
             f"{sum(tables.lengths)} {own_axis[:-1]}(s): lower n_shared."
         )
     return [int(rank) for rank in ranks]
+
+
+def _is_count(rank: Any) -> bool:
+    return isinstance(rank, Integral) and not isinstance(rank, bool) and int(rank) >= 0
 
 
 def _listed(n_unique: Any, names: list[Hashable]) -> list[Any]:

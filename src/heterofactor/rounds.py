@@ -136,7 +136,8 @@ def run(
     >>> source = Dense(rng.normal(size=(4, 6, 1)) @ rng.normal(size=(4, 1, 8)))
     >>> engine = Serial([source], [{"unique": np.zeros((4, 6, 1))}])
     >>> solver = Averaging(n_shared=1, tol=1e-6)
-    >>> result = run(solver, engine, Squared(), solver.start(0.01 * rng.normal(size=(6, 1))), max_rounds=2000)
+    >>> begin = solver.start(0.01 * rng.normal(size=(6, 1)))
+    >>> result = run(solver, engine, Squared(), begin, max_rounds=2000)
     >>> result.stopped
     'the relative gradient fell below 1e-06'
     """

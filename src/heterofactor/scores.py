@@ -77,8 +77,8 @@ def centre_of(centres: dict[Hashable, Array | None], name: Any) -> Array | None:
     """Return a source's centre, or the mean of all for a source never seen."""
     if name is not None:
         return centres[name]
-    known = list(centres.values())
-    return None if known[0] is None else sum(known) / len(known)
+    known = [centre for centre in centres.values() if centre is not None]
+    return sum(known) / len(known) if known else None
 
 
 def centred(table: Any, centre: Array | None) -> Array:

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 import numpy as np
 from tqdm.auto import tqdm
 
-from heterofactor.factors import Scoring
 from heterofactor.engines import Serial
+from heterofactor.factors import Scoring
 from heterofactor.linalg import Array, like, orthonormal, zeros
 from heterofactor.losses import Loss, Squared
 from heterofactor.rounds import Engine, Result, Solver, State, run

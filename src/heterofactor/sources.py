@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace
+from array_api_compat import array_namespace, device
 
 from heterofactor.linalg import Array, squared_norm
 from heterofactor.losses import Loss, Squared
@@ -23,6 +23,8 @@ BLOCK_BYTES = 2**21
 # With this many columns for each row, the n1 x n1 normal matrix is small beside the data, and is
 # paid back within the first few rounds.
 GRAM_RATIO = 4
+# Where centring leaves less of the energy than this, it is added up from the centred entries.
+CANCELLED = 1e-3
 
 
 class Source(Protocol):
@@ -31,6 +33,10 @@ class Source(Protocol):
     @property
     def shape(self) -> tuple[int, int, int]:
         """How many matrices, and the rows (the shared axis) and columns of each."""
+
+    @property
+    def energy(self) -> Array:
+        """The sum of squares of each matrix."""
 
     def matmat(self, H: Array) -> Array:
         """Return the matrices times `H`."""
@@ -82,21 +88,29 @@ class Dense:
 
     def matmat(self, H: Array) -> Array:
         """Return the matrices times `H`."""
-        return _times(_less(self.matrix @ H, self.centre, H), self.weight)
+        return _centred(self, self.matrix @ H, H)
 
     def rmatmat(self, W: Array) -> Array:
         """Return the transposed matrices times `W`."""
-        centre = None if self.centre is None else self.centre.mT
-        return _times(_less(self.matrix.mT @ W, centre, W), self.weight)
+        return _centred_transposed(self, self.matrix.mT @ W, W)
 
     def normal(self, W: Array) -> Array:
         """Return ``M (M' W)``, reading the data once."""
         if self._gram is not None:
             return self._gram @ W
         total: Array = 0
-        for block in self._blocks():
-            total = total + block.matmat(block.rmatmat(W))
-        return total
+        if self.centre is None:
+            for block, _ in self._blocks():
+                total = total + block @ (block.mT @ W)
+        else:
+            a, b = _outer(self)
+            pulled, lost = a.mT @ W, 0
+            for block, columns in self._blocks():
+                along = b[..., columns]
+                scores = block.mT @ W - along.mT * pulled
+                total, lost = total + block @ scores, lost + along @ scores
+            total = total - a * lost
+        return total if self.weight is None else total * self.weight**2
 
     def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
         """Return the loss at ``Z = W H'``, its slope times `H`, its transposed slope times `W`.
@@ -114,10 +128,20 @@ class Dense:
     @cached_property
     def energy(self) -> Array:
         """The sum of squares of each matrix, once its centre is subtracted."""
-        total: Array = 0
-        for block in self._blocks():
-            total = total + squared_norm(block._explicit())
-        return total
+        xp = array_namespace(self.matrix)
+        raw: Array = 0
+        for block, _ in self._blocks():
+            raw = raw + xp.sum(xp.vecdot(block.mT, block.mT), axis=-1)
+        energy = raw
+        if self.centre is not None:
+            # |M - a b|^2 = |M|^2 - <a b, 2 M - a b>, where that leaves enough digits
+            a, b = _outer(self)
+            energy = raw - xp.sum(a * (2 * (self.matrix @ b.mT) - a * (b @ b.mT)), axis=(-2, -1))
+            if bool(xp.any(energy < CANCELLED * raw)):
+                energy = 0
+                for block, columns in self._blocks():
+                    energy = energy + squared_norm(block - a * b[..., columns])
+        return energy if self.weight is None else energy * self.weight[:, 0, 0] ** 2
 
     @cached_property
     def _gram(self) -> Array | None:
@@ -126,28 +150,26 @@ class Dense:
         if n2 < GRAM_RATIO * n1:
             return None
         total: Array = 0
-        for block in self._blocks():
-            explicit = block._explicit()
-            total = total + explicit @ explicit.mT
-        return total
+        for block, columns in self._blocks():
+            if self.centre is not None:
+                a, b = _outer(self)
+                block = block - a * b[..., columns]
+            total = total + block @ block.mT
+        return total if self.weight is None else total * self.weight**2
 
     def _explicit(self) -> Array:
         centred = self.matrix if self.centre is None else self.matrix - self.centre
-        return _times(centred, self.weight)
+        return centred if self.weight is None else centred * self.weight
 
-    def _blocks(self) -> Iterator[Dense]:
+    def _blocks(self) -> Iterator[tuple[Array, slice]]:
         """Cut a matrix that is larger than the cache into blocks of columns."""
         count, n1, n2 = self.shape
         width = max(64, BLOCK_BYTES // (n1 * int(self.matrix.dtype.itemsize)))
-        if count > 1 or width >= n2:
-            yield self
-            return
+        if count > 1:
+            width = n2
         for first in range(0, n2, width):
             columns = slice(first, first + width)
-            centre = self.centre
-            if centre is not None and centre.shape[-1] > 1:
-                centre = centre[..., columns]
-            yield Dense(self.matrix[..., columns], centre, self.weight)
+            yield self.matrix[..., columns], columns
 
 
 @dataclass(frozen=True, eq=False)
@@ -186,12 +208,11 @@ class Sparse:
 
     def matmat(self, H: Array) -> Array:
         """Return the matrix times `H`."""
-        return _times(_less((self.matrix @ _single(H))[None], self.centre, H), self.weight)
+        return _centred(self, (self.matrix @ _single(H))[None], H)
 
     def rmatmat(self, W: Array) -> Array:
         """Return the transposed matrix times `W`."""
-        centre = None if self.centre is None else self.centre.mT
-        return _times(_less((self.matrix.T @ _single(W))[None], centre, W), self.weight)
+        return _centred_transposed(self, (self.matrix.T @ _single(W))[None], W)
 
     def normal(self, W: Array) -> Array:
         """Return ``M (M' W)``."""
@@ -211,7 +232,7 @@ class Sparse:
         stored, absent = entries.data, np.zeros(1)
         if self.centre is not None:
             line = self.centre.reshape(-1)
-            by_rows = self.centre.shape[-2] == n1
+            by_rows = self.centre.shape[-2:] == (n1, 1)
             places, length = (entries.row, n2) if by_rows else (entries.col, n1)
             stored = stored - line[places]
             absent = (length - np.bincount(places, minlength=line.shape[0])) * line**2
@@ -221,7 +242,7 @@ class Sparse:
 
 def weigh(
     sources: Sequence[Dense | Sparse], members: Sequence[Sequence[int]]
-) -> tuple[list[Source], list[float]]:
+) -> tuple[list[Dense | Sparse], list[float]]:
     """Give every matrix a weight that makes its sum of squares one; a zero matrix keeps one.
 
     Parameters
@@ -237,7 +258,7 @@ def weigh(
     weights : list of float
         In the order of the places.
     """
-    weighted: list[Source] = []
+    weighted: list[Dense | Sparse] = []
     weights = [1.0] * sum(map(len, members))
     for source, places in zip(sources, members, strict=True):
         xp = array_namespace(source.energy)
@@ -258,18 +279,31 @@ def _pull_squared(source: Dense | Sparse, W: Array, H: Array) -> tuple[Array, Ar
     return value, W @ HH - image, H @ WW - scores
 
 
-def _times(product: Array, weight: Array | None) -> Array:
-    return product if weight is None else product * weight
+def _outer(source: Dense | Sparse) -> tuple[Array, Array]:
+    """Write the centre as an outer product a b of a column and a row; one of them is all ones."""
+    centre: Array = source.centre
+    xp = array_namespace(centre)
+    count, n1, n2 = source.shape
+    if centre.shape == (count, n1, 1):
+        return centre, xp.ones((count, 1, n2), dtype=centre.dtype, device=device(centre))
+    return xp.ones((count, n1, 1), dtype=centre.dtype, device=device(centre)), centre
+
+
+def _centred(source: Dense | Sparse, product: Array, H: Array) -> Array:
+    """Turn the product of the raw matrices with `H` into that of the centred, weighted ones."""
+    if source.centre is not None:
+        a, b = _outer(source)
+        product = product - a * (b @ H)
+    return product if source.weight is None else product * source.weight
+
+
+def _centred_transposed(source: Dense | Sparse, product: Array, W: Array) -> Array:
+    """Turn the product of the raw transposed matrices with `W` into that of the centred ones."""
+    if source.centre is not None:
+        a, b = _outer(source)
+        product = product - b.mT * (a.mT @ W)
+    return product if source.weight is None else product * source.weight
 
 
 def _single(W: Array) -> Array:
     return W if W.ndim == 2 else W[0]
-
-
-def _less(product: Array, centre: Array | None, factor: Array) -> Array:
-    """Subtract from ``M @ factor`` what the centre contributes to it."""
-    if centre is None:
-        return product
-    if centre.shape[-1] > 1 or factor.shape[-2] == 1:
-        return product - centre @ factor
-    return product - centre * array_namespace(factor).sum(factor, axis=-2, keepdims=True)

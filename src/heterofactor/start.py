@@ -281,7 +281,7 @@ def _candidates(
     n_sources: int,
     rng: np.random.Generator,
 ) -> Iterator[Start]:
-    """The spectral start, those of narrower and wider leading spaces, and some random ones."""
+    """Yield the spectral start, those of narrower and wider spaces, and some random ones."""
     yield first
     n_shared = wide.n_shared
     assert wide.reach is not None

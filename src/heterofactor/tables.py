@@ -17,7 +17,7 @@ import scipy.sparse
 from array_api_compat import array_namespace, is_array_api_obj, size
 
 from heterofactor.linalg import Array, to_numpy
-from heterofactor.sources import Dense, Source, Sparse
+from heterofactor.sources import Dense, Sparse
 
 SharedAxis = Literal["features", "samples"]
 Centre = Literal["source", "global"] | None
@@ -25,6 +25,8 @@ Centre = Literal["source", "global"] | None
 STACKED_BYTES = 2**18
 # A stack of more bytes than this leaves the cache between one product and the next.
 SHARD_BYTES = 2**23
+# One that is smaller than this is not worth dividing between threads.
+UNDIVIDED_BYTES = 2**20
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,7 +72,7 @@ class Tables:
     def example(self) -> Array:
         """Return an empty array of the shared length, in the tables' library and precision."""
         first = self.values[0]
-        if scipy.sparse.issparse(first):
+        if _is_sparse(first):
             return np.zeros((self.shared_length, 0), dtype=first.dtype)
         matrix = first.mT if self.shared_axis == "features" else first
         return matrix[:, :0]
@@ -106,8 +108,8 @@ class Tables:
 
     def _refuse_non_finite(self, place: int) -> None:
         name, table = self.names[place], self.values[place]
-        entries = table.tocoo() if scipy.sparse.issparse(table) else table
-        values = entries.data if scipy.sparse.issparse(table) else table
+        entries = table.tocoo() if _is_sparse(table) else table
+        values = entries.data if _is_sparse(table) else table
         xp = array_namespace(values)
         nan = xp.isnan(values)
         kind, bad = ("NaN", nan) if bool(xp.any(nan)) else ("infinity", ~xp.isfinite(values))
@@ -117,7 +119,7 @@ class Tables:
                 "rescale it."
             )
         found = [to_numpy(axis) for axis in xp.nonzero(bad)]
-        if scipy.sparse.issparse(table):
+        if _is_sparse(table):
             found = [axis[bad] for axis in (entries.row, entries.col)]
         row, column = min(zip(found[0].tolist(), found[1].tolist(), strict=True))
         if self.positions and self.shared_axis == "features":
@@ -132,23 +134,23 @@ class Tables:
 
     def sources(
         self, centres: Sequence[Array | None], ranks: Sequence[int]
-    ) -> tuple[list[Source], list[list[int]]]:
+    ) -> tuple[list[Dense | Sparse], list[list[int]]]:
         """Return the sources for solvers, and which tables each of them stands for.
 
         Small tables of one shape and one rank are stacked; large ones are used where they lie.
         """
         groups: dict[tuple[Any, ...], list[int]] = {}
-        found: list[Source] = []
+        found: list[Dense | Sparse] = []
         members: list[list[int]] = []
         if self.stack is not None and len(set(ranks)) == 1:
-            shard = _shard(self.stack[0].shape, self.stack.dtype)
+            shard = _shard(self.stack[0].shape, self.stack.dtype, len(self.names))
             for first in range(0, len(self.names), shard):
                 places = list(range(first, min(first + shard, len(self.names))))
                 found.append(self._dense(self.stack[first : first + shard], centres, places))
                 members.append(places)
             return found, members
         for place, table in enumerate(self.values):
-            if scipy.sparse.issparse(table):
+            if _is_sparse(table):
                 found.append(self._sparse(table, centres[place]))
                 members.append([place])
             elif size(table) * _itemsize(table) > STACKED_BYTES:
@@ -158,12 +160,14 @@ class Tables:
                 groups.setdefault((*table.shape, ranks[place]), []).append(place)
         for group in groups.values():
             table = self.values[group[0]]
-            shard = _shard(table.shape, table.dtype)
+            shard = _shard(table.shape, table.dtype, len(group))
             for first in range(0, len(group), shard):
                 places = group[first : first + shard]
                 xp = array_namespace(table)
                 stack = xp.stack([self.values[place] for place in places])
-                found.append(self._dense(stack, centres, places))
+                if centres[places[0]] is not None:  # the copy is ours to centre
+                    stack -= xp.stack([centres[place] for place in places])[:, None, :]
+                found.append(self._dense(stack, [None] * len(self.names), places))
                 members.append(places)
         return found, members
 
@@ -187,7 +191,7 @@ class Tables:
 
     def with_name(self, name: Hashable) -> Tables:
         """Return the same with one name more; one labelled table becomes a dict of tables."""
-        container = "list" if self.container == "list" else "dict"
+        container: Literal["list", "dict"] = "list" if self.container == "list" else "dict"
         return replace(self, names=[*self.names, name], container=container, positions=[])
 
     def collect(self, parts: Sequence[Any]) -> Any:
@@ -207,6 +211,10 @@ class Tables:
         return xp.take(xp.concat(list(parts), axis=axis), order, axis=axis)
 
 
+def _is_sparse(table: Any) -> bool:
+    return bool(scipy.sparse.issparse(table))
+
+
 def is_collection(X: Any) -> bool:
     """Say whether `X` is several tables, and not one.
 
@@ -219,7 +227,7 @@ def is_collection(X: Any) -> bool:
     >>> is_collection([[1, 2], [3, 4]]), is_collection([np.eye(2), np.eye(2)])
     (False, True)
     """
-    if scipy.sparse.issparse(X):
+    if _is_sparse(X):
         return False
     if isinstance(X, Mapping):
         return True
@@ -338,7 +346,7 @@ def _read_table(X: Any, labels: Any, shared_axis: SharedAxis, labelled: Any) -> 
         edges = np.concatenate([[0], np.cumsum(counts)])
         parts = [arranged[a:b] for a, b in pairwise(edges)]
         small = counts[0] * values.shape[1] * _itemsize(values) <= STACKED_BYTES
-        if small and (counts == counts[0]).all() and not scipy.sparse.issparse(values):
+        if small and (counts == counts[0]).all() and not _is_sparse(values):
             stack = arranged.reshape((len(names), int(counts[0]), values.shape[1]))
         rows = [None if index is None else index[p] for p in positions]
         heads = [columns] * len(names)
@@ -358,12 +366,12 @@ def _names(sources: Any) -> list[Hashable]:
 
 def _numeric(table: Any, name: Hashable, ndim: int = 2) -> Array:
     """Return a table as floating-point numbers, without a copy where it is so already."""
-    if scipy.sparse.issparse(table):
+    if _is_sparse(table):
         values = _canonical(table)
     elif isinstance(table, pd.DataFrame):
         values = _frame_values(table, name)
     elif isinstance(table, np.ma.MaskedArray):  # what is masked is missing
-        values = (table if table.dtype.kind == "f" else table.astype(float)).filled(np.nan)
+        values = np.ma.filled(table if table.dtype.kind == "f" else table.astype(float), np.nan)
     elif is_array_api_obj(table):
         values = table
     else:
@@ -437,7 +445,7 @@ def _kind(values: Array) -> str:
 
 def _cast(values: Array, dtype: str) -> Array:
     """Return values in another precision, without a copy where they are in it already."""
-    if scipy.sparse.issparse(values):
+    if _is_sparse(values):
         return values.astype(dtype, copy=False)
     xp = array_namespace(values)
     return xp.astype(values, getattr(xp, dtype), copy=False)
@@ -453,9 +461,12 @@ def _itemsize(values: Array) -> int:
     return int(values.dtype.itemsize)
 
 
-def _shard(shape: tuple[int, ...], dtype: Any) -> int:
-    """How many matrices of a shape to put into one stack."""
-    return max(1, SHARD_BYTES // max(1, shape[0] * shape[1] * int(dtype.itemsize)))
+def _shard(shape: tuple[int, ...], dtype: Any, count: int) -> int:
+    """How many of so many matrices of a shape to put into one stack: an even number of stacks."""
+    size = shape[0] * shape[1] * int(dtype.itemsize) * count
+    if size <= UNDIVIDED_BYTES:
+        return count
+    return -(-count // (2 * -(-size // (2 * SHARD_BYTES))))
 
 
 def _labels(table: Any, which: Literal["index", "columns"]) -> pd.Index | None:
@@ -464,7 +475,7 @@ def _labels(table: Any, which: Literal["index", "columns"]) -> pd.Index | None:
 
 def _column_means(table: Array) -> Array:
     """Return the means over the rows; added up in double, as single loses digits with many rows."""
-    if scipy.sparse.issparse(table):
+    if _is_sparse(table):
         rows = table.shape[0]
         return (table.T @ np.ones(rows) / rows).astype(table.dtype)
     xp = array_namespace(table)

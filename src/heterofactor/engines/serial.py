@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import operator
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Any
 
+from heterofactor.linalg import Array
 from heterofactor.losses import Loss
 from heterofactor.rounds import Message, Stage, State
 from heterofactor.sources import Source
@@ -41,18 +45,14 @@ class Serial:
 
     def begin(self, stage: Stage, shared: State) -> None:
         """Let every source make its private state for this stage."""
-        self._local = [
-            stage.init(source, shared, local)
-            for source, local in zip(self.sources, self._local, strict=True)
-        ]
+        self._local = list(self._map(lambda source, local: stage.init(source, shared, local)))
 
     def round(self, stage: Stage, loss: Loss, shared: State) -> Message:
         """Let every source take a step; return the sum of the messages, in a fixed order."""
-        total: Message = {}
-        for place, source in enumerate(self.sources):
-            self._local[place], message = stage.step(source, loss, shared, self._local[place])
-            total = {name: total[name] + part if total else part for name, part in message.items()}
-        return total
+        answers = list(self._map(lambda source, local: stage.step(source, loss, shared, local)))
+        self._local = [local for local, _ in answers]
+        messages = [message for _, message in answers]
+        return {name: sum_in_order([m[name] for m in messages]) for name in messages[0]}
 
     def locals(self) -> list[State]:
         """Return the private states."""
@@ -60,3 +60,11 @@ class Serial:
 
     def close(self) -> None:
         """Hold nothing, and so give nothing back."""
+
+    def _map(self, call: Callable[[Source, State], Any]) -> Iterable[Any]:
+        return map(call, self.sources, self._local)
+
+
+def sum_in_order(parts: Sequence[Array]) -> Array:
+    """Add arrays from the first to the last, so that the sum is the same each time."""
+    return reduce(operator.add, parts)

@@ -249,7 +249,7 @@ class Grassmann:
         return shared | {"trial": point}
 
     def _direction(self, shared: State) -> Array:
-        """The two-loop recursion of L-BFGS, with :math:`z L^{-1}` for its first Hessian."""
+        """Run the two-loop recursion of L-BFGS, with :math:`z L^{-1}` for its first Hessian."""
         xp = array_namespace(shared["basis"])
         values, vectors = xp.linalg.eigh(shared["curvature"])
         values = xp.maximum(values, values[-1] * machine_epsilon(values) ** 0.5 + _tiny(values))

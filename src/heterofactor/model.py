@@ -1,0 +1,376 @@
+"""What every fitted model of shared and unique factors answers, however it was fitted.
+
+A subclass has a `fit` that ends in `_keep`; scores, reconstructions, explained variance and
+scikit-learn's contract are here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Sequence
+from numbers import Integral
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from array_api_compat import is_array_api_obj, is_numpy_array
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from heterofactor.containers import as_brought, configured_output, contain
+from heterofactor.factors import Factors, Part
+from heterofactor.linalg import Array, beside, zeros
+from heterofactor.ranks import Ranks, resolve_ranks
+from heterofactor.scores import centre_of, centred, score_samples
+from heterofactor.search import newcomer
+from heterofactor.tables import Centre, SharedAxis, Tables, is_collection, read_tables
+
+
+class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """A model of what sources share and what is unique to each, once it is fitted.
+
+    Examples
+    --------
+    >>> from heterofactor import HMF
+    >>> from heterofactor.model import SharedUniqueModel
+    >>> issubclass(HMF, SharedUniqueModel)
+    True
+    """
+
+    n_shared: int
+    n_unique: Ranks
+    shared_axis: SharedAxis
+    centre: Centre
+    tol: float
+
+    def _keep(self, factors: Factors, centres: Sequence[Array | None], tables: Tables) -> None:
+        """Keep the answer, and what is needed to give results back as the user brought the data."""
+        labels = zip(tables.index, tables.columns, strict=True)
+        self.factors_ = factors
+        self.centres_ = dict(zip(tables.names, centres, strict=True))
+        self._labels = dict(zip(tables.names, labels, strict=True))
+        self._fitted_as = tables.emptied()
+
+    def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
+        labelled = X
+        if is_collection(X):
+            tables = read_tables(X, sources, shared_axis=self.shared_axis)
+            if reset and self.shared_axis == "features":
+                self._remember_features(tables)
+            return tables
+        if not is_array_api_obj(X) or is_numpy_array(X):
+            # what is not finite is found later, without another pass over the data
+            X = validate_data(
+                self,
+                X,
+                accept_sparse=["csr", "csc"],
+                dtype=[np.float64, np.float32],
+                ensure_all_finite=False,
+                reset=reset,
+            )
+        elif reset:
+            self.n_features_in_ = int(X.shape[1])
+        return read_tables(X, sources, shared_axis=self.shared_axis, labelled=labelled)
+
+    def _remember_features(self, tables: Tables) -> None:
+        self.n_features_in_ = tables.shared_length
+        names = tables.columns[0]
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+        elif hasattr(self, "feature_names_in_"):
+            del self.feature_names_in_
+
+    @property
+    def source_names_(self) -> list[Hashable]:
+        """The names of the sources."""
+        return self.factors_.names
+
+    @property
+    def shared_components_(self) -> Array:
+        """The shared basis, a component in each row."""
+        return self.factors_.shared_basis.mT
+
+    @property
+    def unique_components_(self) -> dict[Hashable, Array]:
+        """The unique basis of each source, a component in each row."""
+        return {name: basis.mT for name, basis in self.factors_.unique_bases.items()}
+
+    @property
+    def explained_variance_(self) -> pd.DataFrame:
+        """Sums of squares by source: shared, unique, residual and their total."""
+        return self.factors_.explained_variance(ratio=False)
+
+    @property
+    def explained_variance_ratio_(self) -> pd.DataFrame:
+        """What shared part, unique part and residual make up of each source."""
+        return self.factors_.explained_variance()
+
+    def transform(self, X: Any, *, sources: Any = None) -> Any:
+        """Return least-squares scores of samples, shared ones first.
+
+        Parameters
+        ----------
+        X : dict, list or tuple of tables, or one table
+            Samples in rows. A list has one table for each source of the fit, in its order.
+        sources : str or array-like, optional
+            For one table, its source, or the source of each row (of each column where the samples
+            are shared). Left out, the samples are of the only source of the fit, or else of a
+            source never seen, which has no unique scores: these columns are zero.
+
+        Returns
+        -------
+        array of shape (n_samples, n_shared + n_unique), or list or dict of them
+            As the user gave X. Where unique ranks differ within one table, the columns that a
+            source does not have are zero. Where the samples are shared, one array: the shared
+            coordinates, then each source's unique ones (zero for a source not given).
+        """
+        tables, names, parts = self._score(X, sources)
+        labels, output = self.get_feature_names_out(), self._output()
+        if self.shared_axis == "samples":
+            scores = beside([parts[0][0], *self._unique_blocks(names, parts)])
+            return contain(scores, tables.index[0], labels, output)
+        if tables.container == "table":
+            joined = [beside(self._widened(part)) for part in parts]
+            return contain(tables.collect(joined), tables.whole[0], labels, output)
+        return tables.collect(
+            [
+                contain(beside(part), index, labels[: sum(p.shape[1] for p in part)], output)
+                for index, part in zip(tables.index, parts, strict=True)
+            ]
+        )
+
+    def transform_parts(self, X: Any, *, sources: Any = None) -> tuple[Any, Any]:
+        """Return the shared and the unique scores of samples apart.
+
+        Parameters
+        ----------
+        X, sources
+            As for `transform`.
+
+        Returns
+        -------
+        shared, unique : arrays, or lists or dicts of them
+            As the user gave X. Where the samples are shared, one array of shared coordinates, and
+            a dict of unique ones by source.
+        """
+        tables, names, parts = self._score(X, sources)
+        if self.shared_axis == "samples":
+            unique = {name: part[1] for name, part in zip(names, parts, strict=True)}
+            return parts[0][0], unique
+        if tables.container == "table":
+            parts = [self._widened(part) for part in parts]
+        shared, own = zip(*parts, strict=True)
+        return tables.collect(shared), tables.collect(own)
+
+    def fit_transform(self, X: Any, y: Any = None, *, sources: Any = None) -> Any:
+        """Fit, and return the scores of the same samples; see `fit` and `transform`."""
+        return self.fit(X, y, sources=sources).transform(X, sources=sources)
+
+    def reconstruct(self, name: Hashable = None, *, part: Part = "both") -> Any:
+        """Return the fitted table of a source, or its shared or unique part.
+
+        Parameters
+        ----------
+        name : optional
+            Of the source; all of them, in the container that was fitted, if left out.
+        part : {"both", "shared", "unique"}
+            With ``"both"`` the centre is added, so that the table compares with the data; the
+            shared and the unique part are deviations from it.
+
+        Returns
+        -------
+        table, or list or dict of them
+            In the orientation, and with the labels, of the table that was fitted.
+        """
+        check_is_fitted(self)
+        factors = self.factors_
+        if name is not None:
+            self._check_known([name])
+            return as_brought(self._fitted(name, part), *self._labels[name])
+        found = [self._fitted(name, part) for name in factors.names]
+        if self._fitted_as.container == "table":
+            return as_brought(self._fitted_as.collect(found), *self._fitted_as.whole)
+        tables = [
+            as_brought(table, *self._labels[name])
+            for name, table in zip(factors.names, found, strict=True)
+        ]
+        return self._fitted_as.collect(tables)
+
+    def add_source(self, name: Hashable, X: Any, *, n_unique: int | None = None) -> Self:
+        """Add a source to the fit: the shared part stays, the newcomer's own part is learned.
+
+        Parameters
+        ----------
+        name
+            Of the new source.
+        X : table
+            Its samples in rows, with the same features (or samples) as the others.
+        n_unique : int, optional
+            Its number of unique components; that of the fit, where it is one number, if left out.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        if name in self.factors_.energy:
+            raise ValueError(f"There is a source {name!r} already: give the new one another name.")
+        rank = self.n_unique if n_unique is None else n_unique
+        if not isinstance(rank, Integral):
+            raise ValueError(
+                f"n_unique differs between the sources of the fit ({rank!r}): say how many unique "
+                f"components source {name!r} has, with n_unique=."
+            )
+        tables = read_tables({name: X}, shared_axis=self.shared_axis)
+        self._check_shared(tables)
+        ranks = resolve_ranks(self.n_shared, int(rank), tables)
+        centres = tables.centres(self.centre)
+        if self.centre == "global":
+            centres = [centre_of(self.centres_, None)]
+        stacks, _ = tables.sources(centres, ranks)
+        local = newcomer(stacks[0], ranks[0], self.factors_.shared_basis, self.tol)
+        self.factors_ = self.factors_.with_source(name, local)
+        self.centres_ = {**self.centres_, name: centres[0]}
+        self._labels = {**self._labels, name: (tables.index[0], tables.columns[0])}
+        self._fitted_as = self._fitted_as.with_name(name)
+        return self
+
+    def score(self, X: Any, y: Any = None, *, sources: Any = None) -> float:
+        """Return the share of the samples' variance that shared and unique parts explain.
+
+        Parameters
+        ----------
+        X, sources
+            As for `transform`.
+        y : None
+            Not used.
+
+        Returns
+        -------
+        float
+            1 for a perfect fit; comparable between ranks on samples held out.
+        """
+        tables, names, parts = self._score(X, sources)
+        residual = total = 0.0
+        for table, name, (shared, unique) in zip(tables.values, names, parts, strict=True):
+            rows = centred(table, centre_of(self.centres_, name))
+            left = rows - self._rebuilt(name, shared, unique)
+            residual += float((left**2).sum())
+            total += float((rows**2).sum())
+        return 1.0 if total == 0 else 1 - residual / total
+
+    def get_feature_names_out(self, input_features: Any = None) -> np.ndarray[Any, Any]:
+        """Return the names of the columns of `transform`: shared0, ..., unique0, ...
+
+        Parameters
+        ----------
+        input_features : None
+            Not used.
+        """
+        check_is_fitted(self)
+        names = [f"shared{k}" for k in range(self.n_shared)]
+        if self.shared_axis == "samples":
+            for name, scores in self.factors_.unique_scores.items():
+                names += [f"{name}_unique{k}" for k in range(scores.shape[1])]
+        else:
+            names += [f"unique{k}" for k in range(self._widest())]
+        return np.asarray(names, dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose the container of `transform`'s output.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, optional
+            None leaves the choice as it is.
+        """
+        if transform is not None:
+            self._chosen_output = transform
+        return self
+
+    def _output(self) -> str:
+        return configured_output(getattr(self, "_chosen_output", None))
+
+    def _widest(self) -> int:
+        return max(int(basis.shape[1]) for basis in self.factors_.unique_bases.values())
+
+    def _widened(self, part: tuple[Array, Array]) -> tuple[Array, Array]:
+        """Fill the unique scores up with zeros, to the largest unique rank of the fit."""
+        shared, unique = part
+        return shared, beside([unique, zeros(unique, self._widest() - unique.shape[1])])
+
+    def _unique_blocks(self, names: Sequence[Any], parts: list[tuple[Array, Array]]) -> list[Array]:
+        given = dict(zip(names, parts, strict=True))
+        return [
+            given[name][1] if name in given else zeros(parts[0][0], scores.shape[1])
+            for name, scores in self.factors_.unique_scores.items()
+        ]
+
+    def _fitted(self, name: Hashable, part: Part) -> Array:
+        fitted = self.factors_.part(name, part)
+        fitted = fitted.mT if self.shared_axis == "features" else fitted
+        centre = self.centres_[name]
+        return fitted if centre is None or part != "both" else fitted + centre
+
+    def _rebuilt(self, name: Any, shared: Array, unique: Array) -> Array:
+        factors = self.factors_
+        if self.shared_axis == "samples":
+            return shared @ factors.shared_scores[name].mT + unique @ factors.unique_scores[name].mT
+        rebuilt = shared @ factors.shared_basis.mT
+        return rebuilt if name is None else rebuilt + unique @ factors.unique_bases[name].mT
+
+    def _score(self, X: Any, sources: Any) -> tuple[Tables, list[Any], list[tuple[Array, Array]]]:
+        """Read new samples, find their sources, and score them."""
+        check_is_fitted(self)
+        if not is_collection(X) and sources is not None and np.ndim(sources) == 0:
+            sources = np.full(np.shape(X)[0 if self.shared_axis == "features" else 1], sources)
+        tables = self._read(X, sources, reset=False)
+        tables.centres(None)
+        self._check_shared(tables)
+        names = self._names(tables, sources)
+        return tables, names, score_samples(self.factors_, self.centres_, tables, names)
+
+    def _names(self, tables: Tables, sources: Any) -> list[Any]:
+        """Return the name of each table's source; None for a source never seen."""
+        known = self.factors_.names
+        if sources is not None or tables.container == "dict":
+            self._check_known(tables.names)
+            return tables.names
+        if tables.container == "list" and len(tables.names) != len(known):
+            raise ValueError(
+                f"X is a list of {len(tables.names)} tables, but the fit has {len(known)} "
+                "sources: give one table for each, or a dict of tables by name."
+            )
+        if len(tables.names) == len(known):
+            return known
+        if self.shared_axis == "samples":
+            raise ValueError(
+                "Where the samples are shared, new samples need to say which columns are of which "
+                "source: give a dict of tables, or sources=."
+            )
+        return [None]
+
+    def _check_known(self, names: Sequence[Any]) -> None:
+        known = self.factors_.energy
+        for name in names:
+            if name not in known:
+                raise ValueError(
+                    f"There is no source {name!r} in the fit; its sources are "
+                    f"{', '.join(map(repr, list(known)[:10]))}. Add it with add_source, or leave "
+                    "out sources= for the shared scores of a source never seen."
+                )
+
+    def _check_shared(self, tables: Tables) -> None:
+        if self.shared_axis == "samples":
+            return
+        expected, found = int(self.factors_.shared_basis.shape[0]), tables.shared_length
+        if found != expected:
+            raise ValueError(
+                f"X has {found} features, but {type(self).__name__} is expecting {expected} "
+                "features as input."
+            )
+
+    def __sklearn_tags__(self) -> Any:
+        """Say what kinds of input are taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        return tags
