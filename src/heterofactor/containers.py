@@ -44,7 +44,16 @@ def contain(
 
 
 def as_brought(array: Array, index: pd.Index | None, columns: pd.Index | None) -> Any:
-    """Return an array with the labels of the table that the user brought, if it had any."""
+    """Return an array with the labels of the table that the user brought, if it had any.
+
+    Examples
+    --------
+    >>> import numpy as np, pandas as pd
+    >>> from heterofactor.containers import as_brought
+    >>> as_brought(np.zeros((1, 2)), None, pd.Index(["p", "q"]))
+         p    q
+    0  0.0  0.0
+    """
     if index is None and columns is None:
         return array
     return pd.DataFrame(to_numpy(array), index=index, columns=columns)

@@ -211,15 +211,25 @@ def assemble(
     locals_: Sequence[State],
     members: Sequence[Sequence[int]],
     names: Sequence[Hashable],
-    weights: Sequence[float] | None,
+    weights: Sequence[float],
 ) -> Factors:
-    """Collect the factors of all sources from the private states of their stacks."""
+    """Collect the factors of all sources from the private states of their stacks.
+
+    Parameters
+    ----------
+    shared, locals_
+        The scored states.
+    members : sequence of sequence of int
+        The place of each matrix of each stack.
+    names, weights : sequence
+        Of the sources; scores are brought back to the units of the data.
+    """
     found: dict[int, tuple[Array, Array, Array, float]] = {}
     for local, places in zip(locals_, members, strict=True):
         shared_scores = local["shared_scores"] @ shared["turn"]
         energy = to_numpy(local["energy"])
         for k, place in enumerate(places):
-            scale = 1.0 if weights is None else weights[place]
+            scale = weights[place]
             found[place] = (
                 local["unique"][k],
                 shared_scores[k] / scale,

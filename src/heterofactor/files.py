@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-from array_api_compat import is_numpy_array, is_torch_array
+from array_api_compat import is_torch_array
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
 from sklearn.utils.validation import check_is_fitted
@@ -203,7 +203,7 @@ class _Writer:
             return {"frame": [self.encode(value.index, where), list(value.columns), columns]}
         if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
             return {"objects": self._index(pd.Index(value.reshape(-1), dtype=object), where)}
-        if is_numpy_array(value) or is_torch_array(value):
+        if isinstance(value, np.ndarray) or is_torch_array(value):
             return self._array(value)
         if isinstance(value, np.random.RandomState):
             return {"random": self.encode(value.get_state(legacy=False), where)}
@@ -227,7 +227,7 @@ class _Writer:
         if id(value) not in self.seen:
             self.kept.append(value)
             self.seen[id(value)] = self._tensor(array.T if turned else array)
-        library = {} if is_numpy_array(value) else {"library": "torch"}
+        library = {} if isinstance(value, np.ndarray) else {"library": "torch"}
         return {"array": self.seen[id(value)], **({"turned": True} if turned else {}), **library}
 
     def _tensor(self, array: np.ndarray[Any, Any]) -> str:

@@ -168,14 +168,15 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         ranks = resolve_ranks(self.n_shared, self.n_unique, tables)
         centres = tables.centres(self.centre)
         stacks, members = tables.sources(centres, ranks)
-        weights = None
-        if self.scale == "source":
-            stacks, weights = weigh(stacks, members)
+        solver = self._solver()
+        weights = [1.0] * len(ranks)
+        if solver.scale_free or self.scale:
+            stacks, weights = weigh(stacks, members, tables.names, each=self.scale == "source")
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         found = search(
             stacks,
             [ranks[places[0]] for places in members],
-            self._solver(),
+            solver,
             _named("engine", self.engine, ENGINES),
             _named("loss", self.loss, LOSSES, make=True),
             tables.example(),
@@ -186,7 +187,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         )
         factors = assemble(found.shared, found.locals, members, tables.names, weights)
         self._keep(factors, centres, tables)
-        self._record(found)
+        self._record(found, 1.0 if self.scale else weights[0] ** -2)
         return self
 
     def _check_parameters(self) -> None:
@@ -211,12 +212,14 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         made = _named("solver", chosen, SOLVERS)(n_shared=self.n_shared, tol=self.tol)
         return made  # type: ignore[no-any-return]
 
-    def _record(self, found: Found) -> None:
+    def _record(self, found: Found, unit: float) -> None:
+        """Keep what is known about the run; `unit` brings values back to those of the data."""
         result = found.result
+        rows = [(start, unit * value, gradient) for start, value, gradient in found.history]
         self.history_ = pd.DataFrame(
-            found.history,
+            rows,
             columns=["start", "value", "gradient"],
-            index=pd.RangeIndex(1, len(found.history) + 1, name="round"),
+            index=pd.RangeIndex(1, len(rows) + 1, name="round"),
         )
         self.n_rounds_, self.converged_ = len(result.history), result.converged
         self._found = replace(found, shared={}, locals=[])

@@ -42,6 +42,14 @@ def complement(basis: Array, block: Array) -> Array:
     One Householder factorisation of ``[basis, block]``: where the block is deficient, the missing
     directions are filled in, so that the answer is always orthonormal (and never wider than the
     space left beside `basis`).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.linalg import complement
+    >>> basis, block = np.eye(3)[:, :1], np.array([[5.0, 0.0], [2.0, 0.0], [0.0, 0.0]])
+    >>> np.abs(complement(basis, block)).tolist()  # the second column had nothing to say
+    [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     """
     xp = array_namespace(block)
     basis = xp.broadcast_to(basis, (*block.shape[:-1], basis.shape[-1]))
@@ -56,7 +64,15 @@ def orthonormal(block: Array) -> Array:
 
 
 def polar(matrix: Array) -> Array:
-    """Return the orthonormal frame nearest to a matrix of full rank; it has the same span."""
+    """Return the orthonormal frame nearest to a matrix of full rank; it has the same span.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.linalg import polar
+    >>> polar(np.array([[2.0, 0.0], [0.0, 0.5], [0.0, 0.0]])).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    """
     xp = array_namespace(matrix)
     values, vectors = xp.linalg.eigh(matrix.mT @ matrix)
     return matrix @ ((vectors / xp.sqrt(values)[..., None, :]) @ vectors.mT)

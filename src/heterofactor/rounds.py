@@ -52,6 +52,10 @@ class Solver(Stage, Protocol):
     def n_shared(self) -> int:
         """How many shared directions are sought."""
 
+    @property
+    def scale_free(self) -> bool:
+        """Whether its settings mean the same in any units of the data."""
+
     def start(self, basis: Array) -> State:
         """Return the shared state that starts from a shared basis."""
 

@@ -7,7 +7,8 @@ products only; a centre that is subtracted is never written into the user's data
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, Protocol
@@ -15,7 +16,7 @@ from typing import Any, Protocol
 import numpy as np
 from array_api_compat import array_namespace, device
 
-from heterofactor.linalg import Array, squared_norm
+from heterofactor.linalg import Array, like, squared_norm, to_numpy
 from heterofactor.losses import Loss, Squared
 
 # A block of a large matrix stays in the processor's cache between the two products of `normal`.
@@ -241,9 +242,13 @@ class Sparse:
 
 
 def weigh(
-    sources: Sequence[Dense | Sparse], members: Sequence[Sequence[int]]
+    sources: Sequence[Dense | Sparse],
+    members: Sequence[Sequence[int]],
+    names: Sequence[Hashable],
+    *,
+    each: bool,
 ) -> tuple[list[Dense | Sparse], list[float]]:
-    """Give every matrix a weight that makes its sum of squares one; a zero matrix keeps one.
+    """Give every matrix a weight, so that no product of a fit overflows or underflows.
 
     Parameters
     ----------
@@ -251,22 +256,47 @@ def weigh(
         Stacks of matrices.
     members : sequence of sequence of int
         The place of each matrix among all.
+    names : sequence
+        Of all matrices.
+    each : bool
+        Give each matrix the weight that makes its own sum of squares one; a zero matrix keeps
+        one. Otherwise all get the same power of two, which rounds nothing, and makes the mean sum
+        of squares about one.
 
     Returns
     -------
     weighted : list of Dense or Sparse
     weights : list of float
         In the order of the places.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.sources import Dense, weigh
+    >>> sources = [Dense(np.full((1, 2, 2), 3.0)), Dense(np.full((1, 2, 2), 4.0))]
+    >>> weigh(sources, [[0], [1]], ["a", "b"], each=True)[1]
+    [0.16..., 0.125]
+    >>> weigh(sources, [[0], [1]], ["a", "b"], each=False)[1]
+    [0.125, 0.125]
     """
-    weighted: list[Dense | Sparse] = []
     weights = [1.0] * sum(map(len, members))
     for source, places in zip(sources, members, strict=True):
-        xp = array_namespace(source.energy)
-        norms = xp.sqrt(source.energy)
-        weight = 1 / xp.where(norms > 0, norms, norms * 0 + 1)
+        for place, energy in zip(places, to_numpy(source.energy).tolist(), strict=True):
+            if not math.isfinite(energy):
+                raise ValueError(
+                    f"Source {names[place]!r} holds values too large to square in "
+                    f"{source.energy.dtype}: rescale it, or give it in double precision."
+                )
+            weights[place] = energy**-0.5 if energy > 0 else 1.0
+    if not each:
+        sizes = [weight**-2 for weight in weights]
+        weights = [2.0 ** -round(math.log2(sum(sizes) / len(sizes)) / 2)] * len(weights)
+    weighted = []
+    for source, places in zip(sources, members, strict=True):
+        weight = like(np.array([weights[place] for place in places]), source.energy)
         weighted.append(replace(source, weight=weight[:, None, None]))
-        for k, place in enumerate(places):
-            weights[place] = float(weight[k])
+        # what is cached of the old one need not be read off the data again
+        weighted[-1].__dict__["energy"] = source.energy * weight**2
     return weighted, weights
 
 

@@ -149,11 +149,12 @@ class Spectral:
         values, vectors = leading(basis.mT @ image, basis.shape[-1])
         top = vectors[:, : self.n_shared]
         outside = image @ top - (basis @ top) * values[: self.n_shared]
+        size = squared_norm(image @ top)
         return shared | {
             "basis": orthonormal(image @ vectors),
             "eigenvalues": values,
             "value": -xp.sum(values[: self.n_shared]),
-            "gradient": xp.sqrt(squared_norm(outside) / (squared_norm(image @ top))),
+            "gradient": xp.sqrt(squared_norm(outside) / xp.where(size > 0, size, size * 0 + 1)),
         }
 
     def finished(self, shared: State) -> str:

@@ -71,6 +71,11 @@ class Averaging:
     spread: float = 0.01
     tol: float = 1e-8
 
+    @property
+    def scale_free(self) -> bool:
+        """Whether its settings mean the same in any units of the data: not a given step."""
+        return self.step_size is None
+
     def start(self, basis: Array) -> State:
         """Return the shared state that starts at a small random ``Ug``."""
         given = self.step_size is not None

@@ -90,6 +90,11 @@ class Grassmann:
     memory: int = 12
     max_inner: int = 20
 
+    @property
+    def scale_free(self) -> bool:
+        """Whether its settings mean the same in any units of the data: they do."""
+        return True
+
     def start(self, basis: Array) -> State:
         """Return the shared state that starts at an orthonormal basis."""
         xp = array_namespace(basis)
