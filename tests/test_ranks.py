@@ -76,7 +76,8 @@ def test_another_number_of_ranks_than_sources():
 def test_ranks_that_fill_the_shared_axis_are_the_last_allowed(axis):
     assert resolve_ranks(3, 3, tables(axis)) == [3, 3, 3]
     with refused(
-        f"n_shared=4 and n_unique=3 of source 'north' need 7 {axis}, but the sources share 6 {axis[:-1]}(s)"
+        f"n_shared=4 and n_unique=3 of source 'north' need 7 {axis}, but the sources share 6 "
+        f"{axis[:-1]}(s)"
     ):
         resolve_ranks(4, 3, tables(axis))
 
