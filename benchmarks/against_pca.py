@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -112,14 +112,14 @@ def _pca_solvers(X: Any) -> list[str]:
 
 
 def _race(
-    contestants: dict[str, Callable[[], HMF]],
+    contestants: Mapping[str, Callable[[], HMF]],
     X: Any,
     case: str,
     repeats: int,
     to_randomised: float,
     to_fastest: float,
 ) -> Rows:
-    every = contestants | {name: partial(fit_pca, X, name) for name in _pca_solvers(X)}
+    every = dict(contestants) | {name: partial(fit_pca, X, name) for name in _pca_solvers(X)}
     times = race(every, repeats)
     fastest = min(_pca_solvers(X), key=lambda name: times[name].best)
     rows: Rows = []

@@ -113,10 +113,12 @@ def describe_machine() -> dict[str, str]:
         f"{pool['internal_api']} {pool['version'] or ''} ({pool['num_threads']} threads)"
         for pool in threadpool_info()
     ]
+    # where things lie on this machine is nobody's business
+    words = [f"…/{Path(word).name}" if Path(word).is_absolute() else word for word in sys.argv]
     settings = [f"{name}={os.environ[name]}" for name in THREAD_SETTINGS if name in os.environ]
     return {
         "date": datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC"),
-        "command": " ".join(["python", *sys.argv]),
+        "command": " ".join(["python", *words]),
         "processor": f"{_processor()}, {os.cpu_count()} cores",
         "system": f"{platform.system()} {platform.machine()}, Python {platform.python_version()}",
         "versions": ", ".join(f"{name} {_version(name)}" for name in LIBRARIES),

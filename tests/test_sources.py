@@ -239,8 +239,25 @@ def test_weighing_makes_every_energy_one_but_leaves_zero_alone(sparse, seed):
         stacks, members = [Sparse(scipy.sparse.csr_array(m)) for m in matrices], [[2], [0], [1]]
     else:
         stacks, members = [Dense(matrices)], [[2, 0, 1]]
-    weighted, weights = weigh(stacks, members)
+    weighted, weights = weigh(stacks, members, ["a", "b", "c"], each=True)
     energies = np.concatenate([source.energy for source in weighted])
     np.testing.assert_allclose(energies, [1, 1, 0], rtol=1e-14)
     norms = np.linalg.norm(matrices, axis=(1, 2))
     np.testing.assert_allclose(weights, [1 / norms[1], 1, 1 / norms[0]], rtol=1e-14)
+
+
+def test_one_weight_for_all_is_a_power_of_two_of_their_mean_energy():
+    matrices = np.random.default_rng(0).normal(size=(3, 4, 5)) * [[[1e3]], [[1e-3]], [[0.0]]]
+    weighted, weights = weigh([Dense(matrices)], [[0, 1, 2]], ["a", "b", "c"], each=False)
+    assert len(set(weights)) == 1
+    assert np.log2(weights[0]).is_integer()
+    assert 0.25 <= weighted[0].energy.mean() <= 4
+    np.testing.assert_array_equal(weighted[0].rmatmat(np.eye(4)), weights[0] * matrices.mT)
+
+
+def test_energies_that_overflow_are_refused_by_name():
+    with pytest.warns(RuntimeWarning, match="overflow"):
+        source = Dense(np.full((1, 2, 2), 1e200))
+        assert np.isinf(source.energy).all()
+    with pytest.raises(ValueError, match="Source 'b' holds values too large to square in float64"):
+        weigh([source], [[0]], ["b"], each=True)

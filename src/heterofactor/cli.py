@@ -286,7 +286,7 @@ def _fit(model: HMF, sources: dict[str, Any]) -> bool:
     """Fit, say what is to be warned of, and whether Ctrl-C cut it short."""
     with _warnings_on_stderr():
         model.fit(sources)
-    if not model._found.result.interrupted:
+    if not model._found.interrupted:
         return False
     if model.n_rounds_ == 0:
         raise KeyboardInterrupt

@@ -223,10 +223,13 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         )
         self.n_rounds_, self.converged_ = len(result.history), result.converged
         self._found = replace(found, shared={}, locals=[])
-        if not result.converged:
+        if not result.converged or found.interrupted:
+            gradient = float(result.shared["gradient"])
+            advice = "" if found.interrupted else " Raise max_rounds, or tol."
+            stopped = "interrupted; the best so far stands" if found.interrupted else result.stopped
             warnings.warn(
-                f"The fit has not converged: {result.stopped}, with a relative gradient of "
-                f"{float(result.shared['gradient']):.1e}. Raise max_rounds, or tol.",
+                f"The fit has not converged: {stopped}, with a relative gradient of "
+                f"{gradient:.1e}.{advice}",
                 ConvergenceWarning,
                 stacklevel=3,
             )

@@ -6,6 +6,7 @@ scikit-learn's contract are here.
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Sequence
 from numbers import Integral
 from typing import Any, Self
@@ -51,25 +52,13 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         self._fitted_as = tables.emptied()
 
     def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
-        labelled = X
-        if is_collection(X):
-            tables = read_tables(X, sources, shared_axis=self.shared_axis)
-            if reset and self.shared_axis == "features":
-                self._remember_features(tables)
-            return tables
-        if not is_array_api_obj(X) or is_numpy_array(X):
-            # what is not finite is found later, without another pass over the data
-            X = validate_data(
-                self,
-                X,
-                accept_sparse=["csr", "csc"],
-                dtype=[np.float64, np.float32],
-                ensure_all_finite=False,
-                reset=reset,
-            )
-        elif reset:
-            self.n_features_in_ = int(X.shape[1])
-        return read_tables(X, sources, shared_axis=self.shared_axis, labelled=labelled)
+        tables = read_tables(X, sources, shared_axis=self.shared_axis)
+        if tables.container == "table" and not _is_foreign(X):
+            # scikit-learn keeps and compares the number and the names of features
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        elif reset and self.shared_axis == "features":
+            self._remember_features(tables)
+        return tables
 
     def _remember_features(self, tables: Tables) -> None:
         self.n_features_in_ = tables.shared_length
@@ -114,7 +103,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         sources : str or array-like, optional
             For one table, its source, or the source of each row (of each column where the samples
             are shared). Left out, the samples are of the only source of the fit, or else of a
-            source never seen, which has no unique scores: these columns are zero.
+            source never seen, which has no unique scores: these columns are zero. (A name that is
+            not in the fit means the same, with a warning.)
 
         Returns
         -------
@@ -221,7 +211,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
                 f"components source {name!r} has, with n_unique=."
             )
         tables = read_tables({name: X}, shared_axis=self.shared_axis)
-        self._check_shared(tables)
+        if self.shared_axis == "features":
+            self._check_features(tables, [None])
         ranks = resolve_ranks(self.n_shared, int(rank), tables)
         centres = tables.centres(self.centre)
         if self.centre == "global":
@@ -325,14 +316,25 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             sources = np.full(np.shape(X)[0 if self.shared_axis == "features" else 1], sources)
         tables = self._read(X, sources, reset=False)
         tables.centres(None)
-        self._check_shared(tables)
         names = self._names(tables, sources)
-        return tables, names, score_samples(self.factors_, self.centres_, tables, names)
+        self._check_features(tables, names)
+        equally = getattr(self, "scale", None) == "source"
+        scores = score_samples(self.factors_, self.centres_, tables, names, equally=equally)
+        return tables, names, scores
 
     def _names(self, tables: Tables, sources: Any) -> list[Any]:
         """Return the name of each table's source; None for a source never seen."""
         known = self.factors_.names
         if sources is not None or tables.container == "dict":
+            unseen = [name for name in tables.names if name not in self.factors_.energy]
+            if unseen and self.shared_axis == "features":
+                warnings.warn(
+                    f"Source {unseen[0]!r} was not in the fit, whose sources are "
+                    f"{', '.join(map(repr, known[:10]))}: its samples get shared scores only. "
+                    "Add it with add_source.",
+                    stacklevel=4,
+                )
+                return [name if name in self.factors_.energy else None for name in tables.names]
             self._check_known(tables.names)
             return tables.names
         if tables.container == "list" and len(tables.names) != len(known):
@@ -355,22 +357,36 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             if name not in known:
                 raise ValueError(
                     f"There is no source {name!r} in the fit; its sources are "
-                    f"{', '.join(map(repr, list(known)[:10]))}. Add it with add_source, or leave "
-                    "out sources= for the shared scores of a source never seen."
+                    f"{', '.join(map(repr, list(known)[:10]))}. Add it with add_source."
                 )
 
-    def _check_shared(self, tables: Tables) -> None:
-        if self.shared_axis == "samples":
-            return
-        expected, found = int(self.factors_.shared_basis.shape[0]), tables.shared_length
-        if found != expected:
-            raise ValueError(
-                f"X has {found} features, but {type(self).__name__} is expecting {expected} "
-                "features as input."
-            )
+    def _check_features(self, tables: Tables, names: Sequence[Any]) -> None:
+        """Refuse tables whose features are not those of the fit."""
+        for name, table, found in zip(names, tables.values, tables.columns, strict=True):
+            scores, fitted = self.factors_.shared_scores, self.factors_.shared_basis
+            by_features = self.shared_axis == "features"
+            expected = int((fitted if by_features else scores[name]).shape[0])
+            if table.shape[1] != expected:
+                raise ValueError(
+                    f"X has {table.shape[1]} features, but {type(self).__name__} is expecting "
+                    f"{expected} features as input."
+                )
+            columns = self._labels[self.factors_.names[0] if name is None else name][1]
+            if found is not None and columns is not None and not found.equals(columns):
+                place = int(np.argmax([a != b for a, b in zip(found, columns, strict=True)]))
+                raise ValueError(
+                    f"The feature names should match those that were passed during fit: number "
+                    f"{place} is {found[place]!r}, not {columns[place]!r}. Bring the columns into "
+                    "the order of the fit."
+                )
 
     def __sklearn_tags__(self) -> Any:
         """Say what kinds of input are taken."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
         return tags
+
+
+def _is_foreign(X: Any) -> bool:
+    """Say whether X is an array of a library of which scikit-learn knows nothing."""
+    return is_array_api_obj(X) and not is_numpy_array(X)

@@ -56,6 +56,10 @@ class Solver(Stage, Protocol):
     def scale_free(self) -> bool:
         """Whether its settings mean the same in any units of the data."""
 
+    @property
+    def spread(self) -> float:
+        """The size of the entries of its small random start; 0 if it starts spectrally."""
+
     def start(self, basis: Array) -> State:
         """Return the shared state that starts from a shared basis."""
 

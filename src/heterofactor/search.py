@@ -13,7 +13,7 @@ from heterofactor.factors import Scoring
 from heterofactor.linalg import Array, like, orthonormal, zeros
 from heterofactor.losses import Loss, Squared
 from heterofactor.rounds import Engine, Result, Solver, State, run
-from heterofactor.solvers import Averaging, Grassmann
+from heterofactor.solvers import Grassmann
 from heterofactor.sources import Source
 from heterofactor.start import Start, random_start, spectral_start
 
@@ -36,6 +36,8 @@ class Found:
         The scored private states.
     history : list of (start, value, gradient)
         One entry for every round of every run.
+    interrupted : bool
+        Whether the search was stopped from the keyboard; the best so far stands.
     """
 
     result: Result
@@ -43,6 +45,7 @@ class Found:
     shared: State
     locals: list[State]
     history: list[tuple[str, float, float]]
+    interrupted: bool = False
 
 
 def search(
@@ -113,13 +116,15 @@ def search(
                     bar.update()
 
                 shared = solver.start(start.basis)
-                result = run(solver, engine, loss, shared, max_rounds=max_rounds, watch=watch)
+                # an interrupted start still needs one round to be an answer
+                limit = 1 if start.interrupted else max_rounds
+                result = run(solver, engine, loss, shared, max_rounds=limit, watch=watch)
             history += [(start.name, value, gradient) for value, gradient in result.history]
             if best is None or float(result.shared["value"]) < float(best[0].shared["value"]):
                 best = result, start, engine.locals()
         finally:
             engine.close()
-        if result.interrupted:
+        if interrupted := start.interrupted or result.interrupted:
             break
     assert best is not None
     result, start, locals_ = best
@@ -127,7 +132,7 @@ def search(
     try:
         shared = result.shared | {"basis": orthonormal(result.shared["basis"])}
         shared = run(Scoring(), engine, loss, shared, max_rounds=1).shared
-        return Found(result, start, shared, engine.locals(), history)
+        return Found(result, start, shared, engine.locals(), history, interrupted)
     finally:
         engine.close()
 
@@ -143,10 +148,8 @@ def _start(
     attempt: int,
 ) -> Start:
     """Begin where the solver's theory says: spectral first, then random."""
-    if isinstance(solver, Averaging):
-        return random_start(solver.n_shared, example, rng, attempt + 1, solver.spread)
-    if attempt or solver.n_shared == 0:
-        return random_start(solver.n_shared, example, rng, attempt)
+    if attempt or solver.n_shared == 0 or solver.spread:
+        return random_start(solver.n_shared, example, rng, attempt, solver.spread)
     count = sum(source.shape[0] for source in sources)
     return spectral_start(engine, loss, solver.n_shared, max(ranks), example, count, rng)
 

@@ -214,11 +214,14 @@ class Start:
         None where it was not looked at.
     name : str
         Which start it is, in words.
+    interrupted : bool
+        Whether the search for it was stopped from the keyboard.
     """
 
     basis: Array
     eigenvalues: Array | None
     name: str
+    interrupted: bool = False
 
 
 def spectral_start(
@@ -255,10 +258,11 @@ def spectral_start(
     """
     first = Spectral(n_shared)
     begin = first.begin(example, n_sources, n_unique, rng)
-    shared = run(first, engine, loss, begin, max_rounds=MAX_ITERATIONS).shared
-    eigenvalues = shared["eigenvalues"]
-    found = Start(shared["basis"][:, :n_shared], eigenvalues, "spectral")
-    if float(eigenvalues[n_shared - 1]) >= CLEAR:
+    result = run(first, engine, loss, begin, max_rounds=MAX_ITERATIONS)
+    eigenvalues = result.shared["eigenvalues"]
+    basis = result.shared["basis"][:, :n_shared]
+    found = Start(basis, eigenvalues, "spectral", result.interrupted)
+    if result.interrupted or float(eigenvalues[n_shared - 1]) >= CLEAR:
         return found
     n1 = example.shape[0]
     wide = Spectral(n_shared, reach=n1 if n1 <= SMALL else 3 * (n_shared + n_unique))
@@ -267,10 +271,12 @@ def spectral_start(
     for candidate in _candidates(engine, loss, found, wide, n_sources, rng):
         solver = OnSketch(Grassmann(n_shared, tol=SKETCHED_TOLERANCE))
         below = solver.solver.start(candidate.basis)
-        shared = run(solver, engine, loss, below, max_rounds=MAX_SKETCHED).shared
-        if float(shared["value"]) < best:
-            best = float(shared["value"])
-            found = Start(shared["basis"], eigenvalues, candidate.name)
+        result = run(solver, engine, loss, below, max_rounds=MAX_SKETCHED)
+        if float(result.shared["value"]) < best:
+            best = float(result.shared["value"])
+            found = Start(result.shared["basis"], eigenvalues, candidate.name)
+        if candidate.interrupted or result.interrupted:
+            return replace(found, interrupted=True)
     return found
 
 
@@ -289,8 +295,9 @@ def _candidates(
     for width in (n_shared, max(n_shared, wide.reach // 2)):
         spectral = replace(wide, width=width)
         begin = spectral.begin(first.basis, n_sources, width, rng)
-        shared = run(spectral, engine, loss, begin, max_rounds=MAX_ITERATIONS).shared
-        yield Start(shared["basis"][:, :n_shared], None, f"spectral (width {width})")
+        result = run(spectral, engine, loss, begin, max_rounds=MAX_ITERATIONS)
+        basis = result.shared["basis"][:, :n_shared]
+        yield Start(basis, None, f"spectral (width {width})", result.interrupted)
     for number in range(RANDOM_STARTS):
         drawn = random_start(n_shared, first.basis, rng, number + 1)
         yield replace(drawn, name=f"{drawn.name} (on sketches)")
@@ -302,4 +309,4 @@ def random_start(
     """Return a random basis: orthonormal, or with Gaussian entries of a given `spread`."""
     drawn = rng.standard_normal((example.shape[0], n_shared))
     basis = spread * drawn if spread else orthonormal(drawn)
-    return Start(like(basis, example), None, f"random {number}")
+    return Start(like(basis, example), None, f"random {number}" if number else "random")

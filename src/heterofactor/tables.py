@@ -354,7 +354,8 @@ def _read_table(X: Any, labels: Any, shared_axis: SharedAxis, labelled: Any) -> 
         parts = [values[:, p] for p in positions]
         rows = [index] * len(names)
         heads = [None if columns is None else columns[p] for p in positions]
-    names = names.tolist()
+    # a date's tolist would be a count of nanoseconds
+    names = list(names) if names.dtype.kind in "mM" else names.tolist()
     whole = (index, columns)
     return Tables(names, parts, rows, heads, shared_axis, "table", positions, stack, whole)
 
@@ -427,10 +428,12 @@ def _floating(values: Array, name: Hashable) -> Array:
         return _cast(values, "float32" if single else "float64")
     try:
         if kind not in "OSU":  # dates would become numbers of days
-            raise TypeError("only numbers, and text or objects that can be read as such, are taken")
+            raise ValueError(
+                "only numbers, and text or objects that can be read as such, are taken"
+            )
         return values.astype(np.float64)
     except (TypeError, ValueError) as error:
-        raise ValueError(
+        raise type(error)(
             f"Source {name!r} holds values that are not numbers ({values.dtype}): {error}."
         ) from error
 

@@ -95,6 +95,11 @@ class Grassmann:
         """Whether its settings mean the same in any units of the data: they do."""
         return True
 
+    @property
+    def spread(self) -> float:
+        """The size of a small random start: none, it starts spectrally."""
+        return 0.0
+
     def start(self, basis: Array) -> State:
         """Return the shared state that starts at an orthonormal basis."""
         xp = array_namespace(basis)
