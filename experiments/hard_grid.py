@@ -1,4 +1,4 @@
-"""Does the default fit find the best value on hard data, and in how many rounds?
+"""Count how often the default fit finds the best value on hard data, and in how many rounds.
 
     OMP_NUM_THREADS=1 python experiments/hard_grid.py [--seeds 10]
 

@@ -91,7 +91,7 @@ def demo(out: Path, quiet: bool) -> None:
     mice = load_mice_protein().sources
     within = pd.concat([table - table.mean() for table in mice.values()]).std()
     sources = {group: table / within for group, table in mice.items()}
-    model = HMF(n_shared=3, n_unique=2, random_state=0)
+    model = HMF(n_shared=3, n_unique=3, random_state=0)
     stopped = _fit(model, sources)
     out.mkdir(exist_ok=True)
     save(model, out / "mice.safetensors")
