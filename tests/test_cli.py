@@ -354,7 +354,7 @@ def test_demo_counts_every_protein_the_same(tmp_path):
     mice = load_mice_protein().sources
     within = pd.concat([table - table.mean() for table in mice.values()]).std()
     scaled = {name: table / within for name, table in mice.items()}
-    assert_equal_fit(model, HMF(3, 2, random_state=0).fit(scaled))
+    assert_equal_fit(model, HMF(3, 3, random_state=0).fit(scaled))
 
 
 def test_demo_goes_without_matplotlib(tmp_path, monkeypatch):

@@ -15,9 +15,8 @@ from typing import Literal
 
 import numpy as np
 import pandas as pd
-from array_api_compat import array_namespace
 
-from heterofactor.linalg import Array, complement, leading, to_numpy
+from heterofactor.linalg import Array, complement, leading, namespace, to_numpy
 from heterofactor.losses import Loss
 from heterofactor.rounds import Message, State
 from heterofactor.sources import Source
@@ -37,7 +36,7 @@ class Scoring:
         self, source: Source, loss: Loss, shared: State, local: State
     ) -> tuple[State, Message]:
         """Put the unique basis into the gauge and into canonical form, and score."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         basis, rank = shared["basis"], local["unique"].shape[-1]
         unique = complement(basis, local["unique"])
         scores = source.rmatmat(
@@ -75,7 +74,7 @@ class Scoring:
 
 def _signed(basis: Array) -> tuple[Array, Array]:
     """Make the entry of each column that is largest in size positive."""
-    xp = array_namespace(basis)
+    xp = namespace(basis)
     extremes = xp.max(basis, axis=-2, keepdims=True) + xp.min(basis, axis=-2, keepdims=True)
     signs = xp.where(extremes < 0, extremes * 0 - 1, extremes * 0 + 1)
     return basis * signs, signs

@@ -9,16 +9,26 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+import array_api_compat
+import array_api_compat.numpy
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
 # An array of any library of the array API standard; the standard has no type to name it by.
 Array = Any
 
 
+def namespace(array: Array) -> Any:
+    """Return the library of an array, as the array API standard has it."""
+    if isinstance(array, np.ndarray):
+        # asking takes longer than many a small product
+        return array_api_compat.numpy
+    return array_api_compat.array_namespace(array)
+
+
 def like(values: Any, example: Array) -> Array:
     """Bring `values` into the library, precision and device of `example`."""
-    xp = array_namespace(example)
+    xp = namespace(example)
     if isinstance(values, np.ndarray) and values.ndim > 0:
         values = np.ascontiguousarray(values)
     return xp.asarray(values, dtype=example.dtype, device=device(example))
@@ -33,7 +43,7 @@ def to_numpy(array: Array) -> np.ndarray[Any, Any]:
 
 def machine_epsilon(array: Array) -> float:
     """Return the relative rounding error of the array's precision."""
-    return float(array_namespace(array).finfo(array.dtype).eps)
+    return float(namespace(array).finfo(array.dtype).eps)
 
 
 def complement(basis: Array, block: Array) -> Array:
@@ -51,7 +61,7 @@ def complement(basis: Array, block: Array) -> Array:
     >>> np.abs(complement(basis, block)).tolist()  # the second column had nothing to say
     [[0.0, 0.0], [1.0, 0.0], [0.0, 1.0]]
     """
-    xp = array_namespace(block)
+    xp = namespace(block)
     basis = xp.broadcast_to(basis, (*block.shape[:-1], basis.shape[-1]))
     q, _ = xp.linalg.qr(xp.concat([basis, block], axis=-1))
     return q[..., basis.shape[-1] :]
@@ -59,7 +69,7 @@ def complement(basis: Array, block: Array) -> Array:
 
 def orthonormal(block: Array) -> Array:
     """Return orthonormal columns that span `block`."""
-    q, _ = array_namespace(block).linalg.qr(block)
+    q, _ = namespace(block).linalg.qr(block)
     return q
 
 
@@ -73,7 +83,7 @@ def polar(matrix: Array) -> Array:
     >>> polar(np.array([[2.0, 0.0], [0.0, 0.5], [0.0, 0.0]])).tolist()
     [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
     """
-    xp = array_namespace(matrix)
+    xp = namespace(matrix)
     values, vectors = xp.linalg.eigh(matrix.mT @ matrix)
     return matrix @ ((vectors / xp.sqrt(values)[..., None, :]) @ vectors.mT)
 
@@ -85,7 +95,7 @@ def symmetric(matrix: Array) -> Array:
 
 def leading(matrix: Array, count: int) -> tuple[Array, Array]:
     """Return the largest eigenvalues of a symmetric matrix, in falling order, and their vectors."""
-    xp = array_namespace(matrix)
+    xp = namespace(matrix)
     values, vectors = xp.linalg.eigh(symmetric(matrix))
     size = matrix.shape[-1]
     order = slice(size - count, size)
@@ -94,21 +104,21 @@ def leading(matrix: Array, count: int) -> tuple[Array, Array]:
 
 def squared_norm(matrix: Array) -> Array:
     """Return the sum of squares of each matrix of a stack."""
-    return array_namespace(matrix).sum(matrix * matrix, axis=(-2, -1))
+    return namespace(matrix).sum(matrix * matrix, axis=(-2, -1))
 
 
 def trace(matrix: Array) -> Array:
     """Return the trace of each matrix of a stack."""
-    return array_namespace(matrix).linalg.trace(matrix)
+    return namespace(matrix).linalg.trace(matrix)
 
 
 def beside(blocks: Sequence[Array]) -> Array:
     """Put blocks of columns side by side."""
-    return array_namespace(blocks[0]).concat(list(blocks), axis=-1)
+    return namespace(blocks[0]).concat(list(blocks), axis=-1)
 
 
 def zeros(example: Array, width: int) -> Array:
     """Return columns of zeros, beside which `example` fits."""
-    xp = array_namespace(example)
+    xp = namespace(example)
     shape = (*example.shape[:-1], width)
     return xp.zeros(shape, dtype=example.dtype, device=device(example))

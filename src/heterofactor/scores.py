@@ -11,10 +11,9 @@ from collections.abc import Hashable, Sequence
 from typing import Any
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from heterofactor.factors import Factors
-from heterofactor.linalg import Array, like, machine_epsilon, trace
+from heterofactor.linalg import Array, like, machine_epsilon, namespace, trace
 from heterofactor.tables import Tables
 
 
@@ -107,14 +106,14 @@ def _joint_rows(
         shared, unique = factors.shared_scores[name], factors.unique_scores[name]
         rows = centred(table, centres[name])
         own = _damped(unique.mT @ unique)
-        xp = array_namespace(own)
+        xp = namespace(own)
         imitated = xp.linalg.solve(own, unique.mT @ shared)
         rest = shared - unique @ imitated
         if equally:
             rest = rest / (factors.energy[name] or 1.0)
         matrix, right = matrix + rest.mT @ shared, right + rows @ rest
         kept.append((rows, shared, unique, own))
-    xp = array_namespace(right)
+    xp = namespace(right)
     coordinates = xp.linalg.solve(_damped(matrix), right.mT).mT
     found = []
     for rows, shared, unique, own in kept:

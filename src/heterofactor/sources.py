@@ -14,9 +14,9 @@ from functools import cached_property
 from typing import Any, Protocol
 
 import numpy as np
-from array_api_compat import array_namespace, device
+from array_api_compat import device
 
-from heterofactor.linalg import Array, like, squared_norm, to_numpy
+from heterofactor.linalg import Array, like, namespace, squared_norm, to_numpy
 from heterofactor.losses import Loss, Squared
 
 # A block of a large matrix stays in the processor's cache between the two products of `normal`.
@@ -120,7 +120,7 @@ class Dense:
         """
         if isinstance(loss, Squared):
             return _pull_squared(self, W, H)
-        xp = array_namespace(self.matrix)
+        xp = namespace(self.matrix)
         M = self._explicit()
         Z = W @ H.mT
         slope = loss.slope(M, Z)
@@ -129,7 +129,7 @@ class Dense:
     @cached_property
     def energy(self) -> Array:
         """The sum of squares of each matrix, once its centre is subtracted."""
-        xp = array_namespace(self.matrix)
+        xp = namespace(self.matrix)
         raw: Array = 0
         for block, _ in self._blocks():
             raw = raw + xp.sum(xp.vecdot(block.mT, block.mT), axis=-1)
@@ -301,7 +301,7 @@ def weigh(
 
 
 def _pull_squared(source: Dense | Sparse, W: Array, H: Array) -> tuple[Array, Array, Array]:
-    xp = array_namespace(W)
+    xp = namespace(W)
     image, scores = source.matmat(H), source.rmatmat(W)
     HH, WW = H.mT @ H, W.mT @ W
     fit = xp.sum(HH * WW, axis=(-2, -1))
@@ -312,7 +312,7 @@ def _pull_squared(source: Dense | Sparse, W: Array, H: Array) -> tuple[Array, Ar
 def _outer(source: Dense | Sparse) -> tuple[Array, Array]:
     """Write the centre as an outer product a b of a column and a row; one of them is all ones."""
     centre: Array = source.centre
-    xp = array_namespace(centre)
+    xp = namespace(centre)
     count, n1, n2 = source.shape
     if centre.shape == (count, n1, 1):
         return centre, xp.ones((count, 1, n2), dtype=centre.dtype, device=device(centre))

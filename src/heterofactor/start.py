@@ -13,9 +13,16 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from heterofactor.linalg import Array, leading, like, machine_epsilon, orthonormal, squared_norm
+from heterofactor.linalg import (
+    Array,
+    leading,
+    like,
+    machine_epsilon,
+    namespace,
+    orthonormal,
+    squared_norm,
+)
 from heterofactor.losses import Loss
 from heterofactor.rounds import Engine, Message, State, run
 from heterofactor.solvers.grassmann import Grassmann
@@ -107,7 +114,7 @@ class Spectral:
 
     def init(self, source: Source, shared: State, local: State) -> State:
         """Find the leading directions of each matrix, and what its normal matrix makes of them."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         count, n1, n2 = source.shape
         wanted = max(self.reach or 0, self._width(local))
         if "sketch" in local and local["sketch"].shape[-1] >= min(wanted, n1, n2):
@@ -135,7 +142,7 @@ class Spectral:
         self, source: Source, loss: Loss, shared: State, local: State
     ) -> tuple[State, Message]:
         """Project the basis on the leading directions of each matrix."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         sketch = local["sketch"][..., : self._width(local)]
         return local, {"projection": xp.sum(sketch @ (sketch.mT @ shared["basis"]), axis=0)}
 
@@ -144,7 +151,7 @@ class Spectral:
 
     def merge(self, shared: State, total: Message) -> State:
         """Take one step of the subspace iteration."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         basis, image = shared["basis"], total["projection"] / shared["n_sources"]
         values, vectors = leading(basis.mT @ image, basis.shape[-1])
         top = vectors[:, : self.n_shared]
@@ -177,7 +184,7 @@ class OnSketch:
 
     def init(self, source: Source, shared: State, local: State) -> State:
         """Factor the sketch, and let the solver begin on it."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         sketch, image = local["sketch"], local["sketch_image"]
         values, vectors = leading(sketch.mT @ image, sketch.shape[-1])
         floor = values[..., :1] * (sketch.shape[-2] * machine_epsilon(values))

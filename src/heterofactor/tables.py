@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
 import scipy.sparse
-from array_api_compat import array_namespace, is_array_api_obj, size
+from array_api_compat import is_array_api_obj, size
 
-from heterofactor.linalg import Array, to_numpy
+from heterofactor.linalg import Array, namespace, to_numpy
 from heterofactor.sources import Dense, Sparse
 
 SharedAxis = Literal["features", "samples"]
@@ -85,7 +86,7 @@ class Tables:
         with np.errstate(over="ignore", invalid="ignore"):  # said in our words below
             means = self._means()
         for place, mean in enumerate(means):
-            xp = array_namespace(mean)
+            xp = namespace(mean)
             if not bool(xp.all(xp.isfinite(mean))):
                 self._refuse_non_finite(place)
         if centre is None:
@@ -101,16 +102,25 @@ class Tables:
         total = sum(weight * mean for weight, mean in zip(weights, means, strict=True))
         return [total] * len(means)
 
+    @cached_property
+    def _stacked(self) -> Array | None:
+        """All values in one array: as they came, or copied where they are small and alike."""
+        first = self.values[0]
+        if self.stack is not None or self.shared_axis == "samples" or len(self.values) < 2:
+            return self.stack
+        alike = all(isinstance(v, np.ndarray) and v.shape == first.shape for v in self.values)
+        return np.stack(self.values) if alike and first.nbytes <= STACKED_BYTES else None
+
     def _means(self) -> list[Array]:
-        if self.stack is not None:
-            return list(_column_means(self.stack))
+        if self._stacked is not None:
+            return list(_column_means(self._stacked))
         return [_column_means(table) for table in self.values]
 
     def _refuse_non_finite(self, place: int) -> None:
         name, table = self.names[place], self.values[place]
         entries = table.tocoo() if _is_sparse(table) else table
         values = entries.data if _is_sparse(table) else table
-        xp = array_namespace(values)
+        xp = namespace(values)
         nan = xp.isnan(values)
         kind, bad = ("NaN", nan) if bool(xp.any(nan)) else ("infinity", ~xp.isfinite(values))
         if not bool(xp.any(bad)):
@@ -142,11 +152,12 @@ class Tables:
         groups: dict[tuple[Any, ...], list[int]] = {}
         found: list[Dense | Sparse] = []
         members: list[list[int]] = []
-        if self.stack is not None and len(set(ranks)) == 1:
-            shard = _shard(self.stack[0].shape, self.stack.dtype, len(self.names))
+        if self._stacked is not None and len(set(ranks)) == 1:
+            stack = self._stacked
+            shard = _shard(stack[0].shape, stack.dtype, len(self.names))
             for first in range(0, len(self.names), shard):
                 places = list(range(first, min(first + shard, len(self.names))))
-                found.append(self._dense(self.stack[first : first + shard], centres, places))
+                found.append(self._dense(stack[first : first + shard], centres, places))
                 members.append(places)
             return found, members
         for place, table in enumerate(self.values):
@@ -163,7 +174,7 @@ class Tables:
             shard = _shard(table.shape, table.dtype, len(group))
             for first in range(0, len(group), shard):
                 places = group[first : first + shard]
-                xp = array_namespace(table)
+                xp = namespace(table)
                 stack = xp.stack([self.values[place] for place in places])
                 if centres[places[0]] is not None:  # the copy is ours to centre
                     stack -= xp.stack([centres[place] for place in places])[:, None, :]
@@ -173,7 +184,7 @@ class Tables:
 
     def _dense(self, stack: Array, centres: Sequence[Array | None], places: list[int]) -> Dense:
         chosen = [centres[place] for place in places]
-        xp = array_namespace(stack)
+        xp = namespace(stack)
         offset = None if chosen[0] is None else xp.stack(chosen)[:, None, :]
         if self.shared_axis == "features":
             return Dense(stack.mT, None if offset is None else offset.mT)
@@ -205,7 +216,7 @@ class Tables:
             return dict(zip(self.names, parts, strict=True))
         if not self.positions:
             return parts[0]
-        xp = array_namespace(parts[0])
+        xp = namespace(parts[0])
         order = xp.asarray(np.argsort(np.concatenate(self.positions), kind="stable"))
         axis = 0 if self.shared_axis == "features" else 1
         return xp.take(xp.concat(list(parts), axis=axis), order, axis=axis)
@@ -439,7 +450,7 @@ def _floating(values: Array, name: Hashable) -> Array:
 
 
 def _kind(values: Array) -> str:
-    xp = array_namespace(values)
+    xp = namespace(values)
     for kind, letter in (("complex floating", "c"), ("real floating", "f"), ("bool", "b")):
         if xp.isdtype(values.dtype, kind):
             return letter
@@ -450,7 +461,7 @@ def _cast(values: Array, dtype: str) -> Array:
     """Return values in another precision, without a copy where they are in it already."""
     if _is_sparse(values):
         return values.astype(dtype, copy=False)
-    xp = array_namespace(values)
+    xp = namespace(values)
     return xp.astype(values, getattr(xp, dtype), copy=False)
 
 
@@ -481,7 +492,7 @@ def _column_means(table: Array) -> Array:
     if _is_sparse(table):
         rows = table.shape[0]
         return (table.T @ np.ones(rows) / rows).astype(table.dtype)
-    xp = array_namespace(table)
+    xp = namespace(table)
     total = xp.sum(table, axis=-2, dtype=xp.float64)
     return xp.astype(total / table.shape[-2], table.dtype)
 

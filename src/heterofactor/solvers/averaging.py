@@ -14,9 +14,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace
 
-from heterofactor.linalg import Array, like, machine_epsilon, orthonormal, squared_norm
+from heterofactor.linalg import Array, like, machine_epsilon, namespace, orthonormal, squared_norm
 from heterofactor.losses import Loss
 from heterofactor.rounds import Message, State
 from heterofactor.sources import Source
@@ -105,14 +104,14 @@ class Averaging:
             "unique": draw(n1, rank),
             "shared_scores": draw(n2, self.n_shared),
             "unique_scores": draw(n2, rank),
-            "norm": array_namespace(power).sqrt(squared_norm(power)) ** 0.5,
+            "norm": namespace(power).sqrt(squared_norm(power)) ** 0.5,
         }
 
     def step(
         self, source: Source, loss: Loss, shared: State, local: State
     ) -> tuple[State, Message]:
         """Lines 4 to 9 of the paper, for one source."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         Ug, unit, eta = shared["basis"], shared["unit"], shared["eta"]
         Ul, Vg, Vl = local["unique"], local["shared_scores"], local["unique_scores"]
         if float(unit) == 0:
@@ -149,7 +148,7 @@ class Averaging:
 
     def _scale(self, Ug: Array, local: State) -> Message:
         """Before the first step: how large the data are."""
-        xp = array_namespace(Ug)
+        xp = namespace(Ug)
         scale = xp.sum(local["norm"] ** 2)
         nothing = scale * 0
         return {
@@ -163,7 +162,7 @@ class Averaging:
 
     def merge(self, shared: State, total: Message) -> State:
         """Average the private copies of ``Ug``."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         unit, value = shared["unit"], total["value"]
         if float(unit) == 0:
             unit = xp.sqrt(total["scale"] / total["count"])

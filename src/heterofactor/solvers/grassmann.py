@@ -25,7 +25,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 import numpy as np
-from array_api_compat import array_namespace
 
 from heterofactor.linalg import (
     Array,
@@ -33,6 +32,7 @@ from heterofactor.linalg import (
     leading,
     like,
     machine_epsilon,
+    namespace,
     polar,
     squared_norm,
     symmetric,
@@ -102,7 +102,7 @@ class Grassmann:
 
     def start(self, basis: Array) -> State:
         """Return the shared state that starts at an orthonormal basis."""
-        xp = array_namespace(basis)
+        xp = namespace(basis)
         zero = xp.sum(basis) * 0
         none = xp.zeros((0, *basis.shape), dtype=basis.dtype, device=basis.device)
         return {
@@ -124,7 +124,7 @@ class Grassmann:
         """Begin the unique basis from the source's sketch, or from two passes over its data."""
         basis, rank = shared["trial"], local["unique"].shape[-1]
         if "sketch" not in local:
-            xp = array_namespace(basis)
+            xp = namespace(basis)
             rng = np.random.default_rng(0)
             block = like(rng.standard_normal((*source.shape[:2], rank)), basis)
             image = source.normal(complement(basis, source.normal(block)))
@@ -141,7 +141,7 @@ class Grassmann:
         self, source: Source, loss: Loss, shared: State, local: State
     ) -> tuple[State, Message]:
         """Find the unique bases for the shared one; answer with energy, gradient and curvature."""
-        xp = array_namespace(shared["trial"])
+        xp = namespace(shared["trial"])
         r1, rank = self.n_shared, local["unique"].shape[-1]
         frame, image, residual = self._best_frame(source, shared, local["image"], rank)
         unique = frame[..., r1:]
@@ -166,7 +166,7 @@ class Grassmann:
 
         Warm subspace iteration; where that is not enough, LOBPCG.
         """
-        xp = array_namespace(block)
+        xp = namespace(block)
         basis, r1 = shared["trial"], self.n_shared
         basis = xp.broadcast_to(basis, (*block.shape[:-1], r1))
         frame = xp.concat([basis, self._filled(basis, block, rank)], axis=-1)
@@ -194,13 +194,13 @@ class Grassmann:
         """Make the block orthonormal beside the basis, and as wide as the unique rank."""
         missing = rank - block.shape[-1]
         if missing > 0:
-            xp = array_namespace(block)
+            xp = namespace(block)
             block = xp.concat([block, block[..., :1] * 0 * np.ones(missing)], axis=-1)
         return complement(basis, block)
 
     def merge(self, shared: State, total: Message) -> State:
         """Accept the point and choose the next direction, or halve the step."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         value = total["value"]
         rounding = 100 * machine_epsilon(value) * xp.abs(value)
         expected = 2 * xp.sum(shared["slope"] * shared["direction"])
@@ -212,14 +212,14 @@ class Grassmann:
 
     def _tighten(self, shared: State, factor: float) -> State:
         """Ask for more accurate unique bases from now on."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         forcing = xp.maximum(factor * shared["forcing"], shared["forcing"] * 0 + LEAST_FORCING)
         floor = self._floor(shared["basis"])
         target = xp.maximum(shared["gradient"], shared["gradient"] * 0 + floor)
         return shared | {"forcing": forcing, "inner_tolerance": forcing * target}
 
     def _accept(self, shared: State, total: Message) -> State:
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         basis = shared["trial"]
         slope = basis @ (basis.mT @ total["gradient"]) - total["gradient"]
         gradient = xp.sqrt(squared_norm(slope) / (squared_norm(total["gradient"]) + _tiny(slope)))
@@ -260,7 +260,7 @@ class Grassmann:
 
     def _direction(self, shared: State) -> Array:
         """Run the two-loop recursion of L-BFGS, with :math:`z L^{-1}` for its first Hessian."""
-        xp = array_namespace(shared["basis"])
+        xp = namespace(shared["basis"])
         values, vectors = xp.linalg.eigh(shared["curvature"])
         values = xp.maximum(values, values[-1] * machine_epsilon(values) ** 0.5 + _tiny(values))
         inverse = (vectors / values) @ vectors.mT
@@ -296,4 +296,4 @@ def _tangent(basis: Array, directions: Array) -> Array:
 
 
 def _tiny(array: Array) -> float:
-    return float(array_namespace(array).finfo(array.dtype).smallest_normal)
+    return float(namespace(array).finfo(array.dtype).smallest_normal)

@@ -1,0 +1,86 @@
+"""Every kind of source keeps the contract of sources, on each of its ways through the data."""
+
+import inspect
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+import scipy.sparse
+
+from heterofactor import sources as module
+from heterofactor.checks import check_source
+from heterofactor.sources import Dense, Source, Sparse
+
+CENTRED = {"plain": None, "row means": 2, "column means": 1}
+# A stack; one matrix; one so wide that its Gram matrix is kept; one that is read in blocks.
+SHAPES = {
+    "stack": (3, 6, 8),
+    "single": (1, 9, 7),
+    "gram": (2, 5, 5 * module.GRAM_RATIO),
+    "blocks": (1, 200, 700),
+}
+
+
+def made() -> Iterator[tuple[str, Source]]:
+    """Yield every kind of source, centre, weight, shape and precision, with a name."""
+    for shape_name, shape in SHAPES.items():
+        for centred, axis in CENTRED.items():
+            for weighted in (False, True):
+                for dtype in (np.float64, np.float32):
+                    name = f"{shape_name}, {centred}, weighted={weighted}, {dtype.__name__}"
+                    yield from in_kinds(name, shape, axis, weighted, dtype)
+
+
+def in_kinds(
+    name: str, shape: tuple[int, int, int], axis: int | None, weighted: bool, dtype: Any
+) -> Iterator[tuple[str, Source]]:
+    rng = np.random.default_rng(0)
+    matrix = (rng.standard_normal(shape) + 1).astype(dtype)
+    weight = rng.uniform(0.5, 2, (shape[0], 1, 1)).astype(dtype) if weighted else None
+    centre = None if axis is None else matrix.mean(axis=axis, keepdims=True)
+    yield f"dense, {name}", Dense(matrix, centre, weight)
+    if shape[0] == 1:
+        matrix = matrix * (rng.random(shape) < 0.3)
+        centre = None if axis is None else matrix.mean(axis=axis, keepdims=True)
+        for kind in (scipy.sparse.csr_array, scipy.sparse.csc_array):
+            yield f"{kind.__name__}, {name}", Sparse(kind(matrix[0]), centre, weight)
+
+
+MADE = dict(made())
+
+
+@pytest.fixture
+def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let blocks be cut where a matrix is still small enough to be written out."""
+    monkeypatch.setattr(module, "BLOCK_BYTES", 2**14)
+
+
+@pytest.mark.usefixtures("small_blocks")
+@pytest.mark.parametrize("name", MADE)
+def test_source(name: str) -> None:
+    check_source(MADE[name])
+
+
+@pytest.mark.parametrize("axis", CENTRED.values(), ids=CENTRED)
+def test_torch_source(axis: int | None) -> None:
+    torch = pytest.importorskip("torch")
+    matrix = np.random.default_rng(0).standard_normal((2, 6, 8))
+    centre = None if axis is None else torch.asarray(matrix.mean(axis=axis, keepdims=True))
+    check_source(Dense(torch.asarray(matrix), centre))
+
+
+def test_a_zero_source() -> None:
+    check_source(Dense(np.zeros((2, 4, 5))))
+
+
+def test_every_kind_of_source_is_here() -> None:
+    kinds = {
+        kind
+        for _, kind in inspect.getmembers(module, inspect.isclass)
+        if hasattr(kind, "pull") and kind is not Source
+    }
+    assert kinds == {type(source) for source in MADE.values()}
+    assert any(len(list(s._blocks())) > 1 for n, s in MADE.items() if n.startswith("dense")) or (
+        module.BLOCK_BYTES > 2**14
+    )
