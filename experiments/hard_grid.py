@@ -161,9 +161,9 @@ def describe(table: pd.DataFrame) -> str:
         "it is the standard deviation of every entry, and the scores' standard deviations fall "
         "geometrically from 1 to 1/spread: at spread 10 and noise 0.3 the noise is five times as "
         "large, in spectral norm, as the weakest direction.",
-        f"`HMF(3, 3, centre=None, tol={TOL:.0e}, max_rounds={MAX_ROUNDS})` beside the best of itself "
-        f"and {RESTARTS} random restarts (of up to {MAX_ROUNDS_RESTARTS} rounds). The objective "
-        f"is the residual sum of squares; a value within {SAME:.0e} of the best, relative, is the "
+        f"`HMF(3, 3, centre=None, tol={TOL:.0e}, max_rounds={MAX_ROUNDS})` beside the best of "
+        f"itself and {RESTARTS} random restarts (of up to {MAX_ROUNDS_RESTARTS} rounds). The "
+        f"objective is the residual sum of squares; a value within {SAME:.0e} of the best, relative, is the "
         "best.",
         f"**{converged:.1%} converged within {MAX_ROUNDS} rounds (floor {FLOOR_CONVERGED:.0%}), "
         f"{best:.1%} found the best value (floor {FLOOR_BEST:.0%}): "

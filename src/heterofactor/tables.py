@@ -14,10 +14,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-import scipy.sparse
-from array_api_compat import is_array_api_obj, size
+from array_api_compat import size
 
 from heterofactor.linalg import Array, namespace, to_numpy
+from heterofactor.numeric import is_sparse, itemsize, numeric, one_precision
 from heterofactor.sources import Dense, Sparse
 
 SharedAxis = Literal["features", "samples"]
@@ -73,7 +73,7 @@ class Tables:
     def example(self) -> Array:
         """Return an empty array of the shared length, in the tables' library and precision."""
         first = self.values[0]
-        if _is_sparse(first):
+        if is_sparse(first):
             return np.zeros((self.shared_length, 0), dtype=first.dtype)
         matrix = first.mT if self.shared_axis == "features" else first
         return matrix[:, :0]
@@ -118,8 +118,8 @@ class Tables:
 
     def _refuse_non_finite(self, place: int) -> None:
         name, table = self.names[place], self.values[place]
-        entries = table.tocoo() if _is_sparse(table) else table
-        values = entries.data if _is_sparse(table) else table
+        entries = table.tocoo() if is_sparse(table) else table
+        values = entries.data if is_sparse(table) else table
         xp = namespace(values)
         nan = xp.isnan(values)
         kind, bad = ("NaN", nan) if bool(xp.any(nan)) else ("infinity", ~xp.isfinite(values))
@@ -129,7 +129,7 @@ class Tables:
                 "rescale it."
             )
         found = [to_numpy(axis) for axis in xp.nonzero(bad)]
-        if _is_sparse(table):
+        if is_sparse(table):
             found = [axis[bad] for axis in (entries.row, entries.col)]
         row, column = min(zip(found[0].tolist(), found[1].tolist(), strict=True))
         if self.positions and self.shared_axis == "features":
@@ -161,10 +161,10 @@ class Tables:
                 members.append(places)
             return found, members
         for place, table in enumerate(self.values):
-            if _is_sparse(table):
+            if is_sparse(table):
                 found.append(self._sparse(table, centres[place]))
                 members.append([place])
-            elif size(table) * _itemsize(table) > STACKED_BYTES:
+            elif size(table) * itemsize(table) > STACKED_BYTES:
                 found.append(self._dense(table[None], centres, [place]))
                 members.append([place])
             else:
@@ -222,10 +222,6 @@ class Tables:
         return xp.take(xp.concat(list(parts), axis=axis), order, axis=axis)
 
 
-def _is_sparse(table: Any) -> bool:
-    return bool(scipy.sparse.issparse(table))
-
-
 def is_collection(X: Any) -> bool:
     """Say whether `X` is several tables, and not one.
 
@@ -238,7 +234,7 @@ def is_collection(X: Any) -> bool:
     >>> is_collection([[1, 2], [3, 4]]), is_collection([np.eye(2), np.eye(2)])
     (False, True)
     """
-    if _is_sparse(X):
+    if is_sparse(X):
         return False
     if isinstance(X, Mapping):
         return True
@@ -247,9 +243,7 @@ def is_collection(X: Any) -> bool:
     return getattr(X, "ndim", 0) == 3
 
 
-def read_tables(
-    X: Any, sources: Any = None, *, shared_axis: SharedAxis = "features", labelled: Any = None
-) -> Tables:
+def read_tables(X: Any, sources: Any = None, *, shared_axis: SharedAxis = "features") -> Tables:
     """Read what a user brought.
 
     Parameters
@@ -261,8 +255,6 @@ def read_tables(
         shared). For a list: the names of the sources.
     shared_axis : {"features", "samples"}
         Which axis the sources have in common.
-    labelled : DataFrame, optional
-        Where the labels of one table are, if it was checked and stripped of them before.
 
     Returns
     -------
@@ -281,7 +273,7 @@ def read_tables(
     if is_collection(X):
         tables = _read_collection(X, sources, shared_axis)
     else:
-        tables = _read_table(X, sources, shared_axis, X if labelled is None else labelled)
+        tables = _read_table(X, sources, shared_axis)
     _check_shared(tables)
     return tables
 
@@ -309,12 +301,12 @@ def _read_collection(X: Any, sources: Any, shared_axis: SharedAxis) -> Tables:
         raise ValueError("There is no source: X is empty. Give at least one table.")
     stack = None
     if getattr(X, "ndim", 0) == 3 and shared_axis == "features":
-        stack = X = _numeric(X, "X", ndim=3)
+        stack = X = numeric(X, "X", ndim=3)
         found = list(X)
-    values = [_numeric(table, name) for name, table in zip(names, found, strict=True)]
+    values = [numeric(table, name) for name, table in zip(names, found, strict=True)]
     return Tables(
         names,
-        _one_precision(values),
+        one_precision(values),
         [_labels(table, "index") for table in found],
         [_labels(table, "columns") for table in found],
         shared_axis,
@@ -323,9 +315,9 @@ def _read_collection(X: Any, sources: Any, shared_axis: SharedAxis) -> Tables:
     )
 
 
-def _read_table(X: Any, labels: Any, shared_axis: SharedAxis, labelled: Any) -> Tables:
-    values = _numeric(X, "X")
-    index, columns = _labels(labelled, "index"), _labels(labelled, "columns")
+def _read_table(X: Any, labels: Any, shared_axis: SharedAxis) -> Tables:
+    values = numeric(X, "X")
+    index, columns = _labels(X, "index"), _labels(X, "columns")
     if labels is None:
         return Tables(
             [0], [values], [index], [columns], shared_axis, "table", whole=(index, columns)
@@ -356,8 +348,8 @@ def _read_table(X: Any, labels: Any, shared_axis: SharedAxis, labelled: Any) -> 
         arranged = values if sorted_already else values[order]
         edges = np.concatenate([[0], np.cumsum(counts)])
         parts = [arranged[a:b] for a, b in pairwise(edges)]
-        small = counts[0] * values.shape[1] * _itemsize(values) <= STACKED_BYTES
-        if small and (counts == counts[0]).all() and not _is_sparse(values):
+        small = counts[0] * values.shape[1] * itemsize(values) <= STACKED_BYTES
+        if small and (counts == counts[0]).all() and not is_sparse(values):
             stack = arranged.reshape((len(names), int(counts[0]), values.shape[1]))
         rows = [None if index is None else index[p] for p in positions]
         heads = [columns] * len(names)
@@ -376,105 +368,6 @@ def _names(sources: Any) -> list[Hashable]:
     return list(sources.tolist() if hasattr(sources, "tolist") else sources)
 
 
-def _numeric(table: Any, name: Hashable, ndim: int = 2) -> Array:
-    """Return a table as floating-point numbers, without a copy where it is so already."""
-    if _is_sparse(table):
-        values = _canonical(table)
-    elif isinstance(table, pd.DataFrame):
-        values = _frame_values(table, name)
-    elif isinstance(table, np.ma.MaskedArray):  # what is masked is missing
-        values = np.ma.filled(table if table.dtype.kind == "f" else table.astype(float), np.nan)
-    elif is_array_api_obj(table):
-        values = table
-    else:
-        try:
-            values = np.asarray(table)
-        except ValueError as error:
-            raise ValueError(f"Source {name!r} is not a table: {error}") from error
-    if values.ndim != ndim:
-        raise ValueError(
-            f"Source {name!r} has {values.ndim} dimension(s), shape {tuple(values.shape)}: "
-            f"expected {ndim}, samples in rows and features in columns. Reshape your data with "
-            "X.reshape(-1, 1) if it has one feature, or X.reshape(1, -1) if it is one sample."
-        )
-    if min(values.shape) == 0:
-        raise ValueError(
-            f"Source {name!r} is empty: 0 sample(s) or 0 feature(s) (shape={tuple(values.shape)}) "
-            "while a minimum of 1 is required. Leave it out."
-        )
-    return _floating(values, name)
-
-
-def _canonical(table: Any) -> Any:
-    """Return a sparse table in a format of fast products, each entry stored once."""
-    values = (scipy.sparse.csc_array if table.format == "csc" else scipy.sparse.csr_array)(table)
-    if not values.has_canonical_format:
-        values = values.copy()
-        values.sum_duplicates()
-    return values
-
-
-def _frame_values(table: pd.DataFrame, name: Hashable) -> Array:
-    for column, dtype in table.dtypes.items():
-        is_real = pd.api.types.is_numeric_dtype(dtype) and getattr(dtype, "kind", "f") != "c"
-        if not is_real:
-            raise ValueError(
-                f"Source {name!r}: column {column!r} holds {dtype} values, not real numbers: drop "
-                "it, or encode it as numbers."
-            )
-    dtypes = set(table.dtypes)
-    plain = len(dtypes) == 1 and isinstance(dtypes.pop(), np.dtype)
-    return table.to_numpy(dtype=None if plain else float, na_value=np.nan)
-
-
-def _floating(values: Array, name: Hashable) -> Array:
-    kind = getattr(values.dtype, "kind", None) or _kind(values)
-    if kind == "c":
-        raise ValueError(
-            f"Source {name!r} holds complex numbers. Complex data not supported: give real and "
-            "imaginary parts as features of their own."
-        )
-    if kind in "fbiu":
-        single = kind == "f" and _itemsize(values) <= 4
-        return _cast(values, "float32" if single else "float64")
-    try:
-        if kind not in "OSU":  # dates would become numbers of days
-            raise ValueError(
-                "only numbers, and text or objects that can be read as such, are taken"
-            )
-        return values.astype(np.float64)
-    except (TypeError, ValueError) as error:
-        raise type(error)(
-            f"Source {name!r} holds values that are not numbers ({values.dtype}): {error}."
-        ) from error
-
-
-def _kind(values: Array) -> str:
-    xp = namespace(values)
-    for kind, letter in (("complex floating", "c"), ("real floating", "f"), ("bool", "b")):
-        if xp.isdtype(values.dtype, kind):
-            return letter
-    return "i"
-
-
-def _cast(values: Array, dtype: str) -> Array:
-    """Return values in another precision, without a copy where they are in it already."""
-    if _is_sparse(values):
-        return values.astype(dtype, copy=False)
-    xp = namespace(values)
-    return xp.astype(values, getattr(xp, dtype), copy=False)
-
-
-def _one_precision(values: list[Array]) -> list[Array]:
-    if len({_itemsize(table) for table in values}) == 1:
-        return values
-    return [_cast(table, "float64") for table in values]
-
-
-def _itemsize(values: Array) -> int:
-    return int(values.dtype.itemsize)
-
-
 def _shard(shape: tuple[int, ...], dtype: Any, count: int) -> int:
     """How many of so many matrices of a shape to put into one stack: an even number of stacks."""
     size = shape[0] * shape[1] * int(dtype.itemsize) * count
@@ -489,7 +382,7 @@ def _labels(table: Any, which: Literal["index", "columns"]) -> pd.Index | None:
 
 def _column_means(table: Array) -> Array:
     """Return the means over the rows; added up in double, as single loses digits with many rows."""
-    if _is_sparse(table):
+    if is_sparse(table):
         rows = table.shape[0]
         return (table.T @ np.ones(rows) / rows).astype(table.dtype)
     xp = namespace(table)

@@ -24,7 +24,9 @@ def models() -> dict[str, type[SharedUniqueModel]]:
     while left:
         kinds = left.pop().__subclasses__()
         left += kinds
-        found |= {kind.__name__: kind for kind in kinds if kind.__module__.startswith("heterofactor")}
+        found |= {
+            kind.__name__: kind for kind in kinds if kind.__module__.startswith("heterofactor")
+        }
     return found
 
 

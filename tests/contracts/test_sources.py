@@ -81,6 +81,12 @@ def test_every_kind_of_source_is_here() -> None:
         if hasattr(kind, "pull") and kind is not Source
     }
     assert kinds == {type(source) for source in MADE.values()}
-    assert any(len(list(s._blocks())) > 1 for n, s in MADE.items() if n.startswith("dense")) or (
-        module.BLOCK_BYTES > 2**14
+
+
+@pytest.mark.usefixtures("small_blocks")
+def test_every_way_through_the_data_is_taken() -> None:
+    wide, cut = (
+        MADE[f"dense, {shape}, plain, weighted=False, float64"] for shape in ("gram", "blocks")
     )
+    assert isinstance(wide, Dense) and wide._gram is not None
+    assert isinstance(cut, Dense) and cut._gram is None and len(list(cut._blocks())) > 1

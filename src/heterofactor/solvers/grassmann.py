@@ -28,6 +28,7 @@ import numpy as np
 
 from heterofactor.linalg import (
     Array,
+    beside,
     complement,
     leading,
     like,
@@ -37,6 +38,7 @@ from heterofactor.linalg import (
     squared_norm,
     symmetric,
     trace,
+    zeros,
 )
 from heterofactor.losses import Loss
 from heterofactor.rounds import Message, State
@@ -104,7 +106,7 @@ class Grassmann:
         """Return the shared state that starts at an orthonormal basis."""
         xp = namespace(basis)
         zero = xp.sum(basis) * 0
-        none = xp.zeros((0, *basis.shape), dtype=basis.dtype, device=basis.device)
+        none = basis[None][:0]
         return {
             "trial": basis,  # where the sources are asked next
             "basis": basis,  # the best point so far, to which all below belongs
@@ -124,11 +126,10 @@ class Grassmann:
         """Begin the unique basis from the source's sketch, or from two passes over its data."""
         basis, rank = shared["trial"], local["unique"].shape[-1]
         if "sketch" not in local:
-            xp = namespace(basis)
             rng = np.random.default_rng(0)
             block = like(rng.standard_normal((*source.shape[:2], rank)), basis)
             image = source.normal(complement(basis, source.normal(block)))
-            return {"unique": local["unique"], "image": xp.asarray(image)}
+            return {"unique": local["unique"], "image": image}
         # With S = Q diag Q' on the sketch, the best block is a small eigenvalue problem.
         sketch, image = local["sketch"], local["sketch_image"]
         inside = sketch.mT @ basis
@@ -192,11 +193,8 @@ class Grassmann:
 
     def _filled(self, basis: Array, block: Array, rank: int) -> Array:
         """Make the block orthonormal beside the basis, and as wide as the unique rank."""
-        missing = rank - block.shape[-1]
-        if missing > 0:
-            xp = namespace(block)
-            block = xp.concat([block, block[..., :1] * 0 * np.ones(missing)], axis=-1)
-        return complement(basis, block)
+        missing = rank - int(block.shape[-1])
+        return complement(basis, beside([block, zeros(block, missing)]) if missing else block)
 
     def merge(self, shared: State, total: Message) -> State:
         """Accept the point and choose the next direction, or halve the step."""
@@ -286,7 +284,8 @@ class Grassmann:
         if float(shared["gradient"]) <= floor:
             return f"the relative gradient fell below {floor:.0e}"
         if float(shared["length"]) < machine_epsilon(shared["basis"]):
-            return "no step improves the fit any more: the precision is exhausted"
+            gradient = float(shared["gradient"])
+            return f"no step improves the fit any more, at a relative gradient of {gradient:.0e}"
         return ""
 
 
