@@ -22,7 +22,9 @@ def main() -> None:
     parser.add_argument(
         "--published", type=Path, metavar="PATH", help="a copy of github.com/UMDataScienceLab/hmf"
     )
-    parser.add_argument("--only", nargs="+", metavar="TABLE", help="few many memory paper noise")
+    parser.add_argument(
+        "--only", nargs="+", metavar="TABLE", help="few many memory paper text noise"
+    )
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
 
@@ -31,6 +33,7 @@ def main() -> None:
         "many": lambda: against_pca.many_sources(options.repeats),
         "memory": against_pca.memory,
         "paper": lambda: against_peers.paper_setting(options.repeats, options.published),
+        "text": lambda: against_peers.paper_setting(options.repeats, None, "gaussian"),
         "noise": lambda: against_peers.with_noise(options.repeats),
     }
     machine, tables = describe_machine(), []

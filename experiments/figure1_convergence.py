@@ -251,7 +251,8 @@ def describe(curves: pd.DataFrame, model: str) -> str:
         "![Shared and unique subspace error against rounds](figure1_convergence.png)",
         f"Floor: a squared subspace error of the default of at most {FLOOR:.0e}, for all n1. "
         f"Found: **{worst:.0e}, {'met' if worst <= FLOOR else 'MISSED'}**, with the tolerance "
-        "at the limit of double precision; with the library's default tolerance see the last table.",
+        "at the limit of double precision; for the library's default tolerance see the last "
+        "table.",
         "## Rounds",
         "Rounds until both errors are below a level, where they end, and what it took. All solvers "
         f"go on to the limit of double precision, or for {MAX_ROUNDS} rounds. Algorithm 1 starts "

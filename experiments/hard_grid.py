@@ -163,8 +163,8 @@ def describe(table: pd.DataFrame) -> str:
         "large, in spectral norm, as the weakest direction.",
         f"`HMF(3, 3, centre=None, tol={TOL:.0e}, max_rounds={MAX_ROUNDS})` beside the best of "
         f"itself and {RESTARTS} random restarts (of up to {MAX_ROUNDS_RESTARTS} rounds). The "
-        f"objective is the residual sum of squares; a value within {SAME:.0e} of the best, relative, is the "
-        "best.",
+        f"objective is the residual sum of squares; values within {SAME:.0e} of each other, "
+        "relative to their size, are equal.",
         f"**{converged:.1%} converged within {MAX_ROUNDS} rounds (floor {FLOOR_CONVERGED:.0%}), "
         f"{best:.1%} found the best value (floor {FLOOR_BEST:.0%}): "
         f"{'met' if met else 'MISSED'}.** The first start won, or drew, in {(~wins).sum()} of "

@@ -153,7 +153,7 @@ class Tables:
         found: list[Dense | Sparse] = []
         members: list[list[int]] = []
         if self._stacked is not None and len(set(ranks)) == 1:
-            stack = self._stacked
+            stack, centres = self._centred(centres)
             shard = _shard(stack[0].shape, stack.dtype, len(self.names))
             for first in range(0, len(self.names), shard):
                 places = list(range(first, min(first + shard, len(self.names))))
@@ -181,6 +181,15 @@ class Tables:
                 found.append(self._dense(stack, [None] * len(self.names), places))
                 members.append(places)
         return found, members
+
+    def _centred(self, centres: Sequence[Array | None]) -> tuple[Array, Sequence[Array | None]]:
+        """Return the stack of all tables; centred, where it is a copy that is ours to change."""
+        stack: Array = self._stacked
+        if self.stack is not None or centres[0] is None:
+            return stack, centres
+        del self.__dict__["_stacked"]  # the next to ask gets a copy of its own
+        stack -= namespace(stack).stack(list(centres))[:, None, :]
+        return stack, [None] * len(centres)
 
     def _dense(self, stack: Array, centres: Sequence[Array | None], places: list[int]) -> Dense:
         chosen = [centres[place] for place in places]

@@ -20,7 +20,8 @@ def models() -> dict[str, type[SharedUniqueModel]]:
     """Find all models of the library, those of the folder of methods included."""
     if importlib.util.find_spec("heterofactor.methods"):
         importlib.import_module("heterofactor.methods")
-    found, left = {}, [SharedUniqueModel]
+    found: dict[str, type[SharedUniqueModel]] = {}
+    left = [SharedUniqueModel]
     while left:
         kinds = left.pop().__subclasses__()
         left += kinds

@@ -21,7 +21,7 @@ ORTHOGONAL_SINGLE = 1e-5
 # The same products in another order of rounding, relative to the size of the data.
 ROUNDING = 1e-10
 # Where a fit takes another path, its parts agree to this many times its tolerance.
-CONDITION = 1e3
+CONDITION = 100
 LENGTH, LENGTHS = 10, [12, 14, 16, 16]
 
 
@@ -38,7 +38,7 @@ def check_model(model: SharedUniqueModel) -> None:
     ----------
     model : SharedUniqueModel
         Not fitted; clones of it are, with two shared components and one unique one, and the random
-        state 0 where there is one. What depends on the path of the fit is compared to 1000 times
+        state 0 where there is one. What depends on the path of the fit is compared to 100 times
         its ``tol``.
 
     Raises

@@ -28,7 +28,7 @@ from heterofactor.linalg import Array, machine_epsilon, orthonormal
 from heterofactor.losses import Loss, Squared
 from heterofactor.metrics import subspace_error
 from heterofactor.rounds import Message, Result, Solver, State, run
-from heterofactor.sources import Source
+from heterofactor.sources import Dense, Source
 
 # On these problems an angle is a few times the relative gradient that it leaves.
 CONDITION = 100
@@ -66,11 +66,13 @@ def check_solver(solver: Solver, *, max_rounds: int = 5000) -> None:
     >>> check_solver(Grassmann(n_shared=2))
     """
     require_frozen("a solver", solver)
-    settings = copy.deepcopy(vars(solver))
+    settings = repr(solver)
     noisy = make_problem(solver.n_shared, NOISE)
-    plain = _solve(solver, noisy, max_rounds)
-    _check_purity(solver, noisy, plain.result)
+    audited = _check_purity(solver, noisy)
     _check_sums(solver, noisy)
+    plain = _solve(solver, noisy, max_rounds)
+    one, two = (np.array(of.history[: len(audited.history)]) for of in (plain.result, audited))
+    require_same("the history of a second run", {"history": one}, {"history": two})
     _check_descent(plain.result)
     _check_orthogonality(plain)
     _check_optimum(plain)
@@ -86,8 +88,8 @@ def check_solver(solver: Solver, *, max_rounds: int = 5000) -> None:
         grown = _solve(solver, make_problem(solver.n_shared, NOISE, scale=1e3), max_rounds)
         _require_same_answer("the answer depends on the units of the data", grown, plain)
     _check_single_precision(solver, max_rounds, plain)
-    after = vars(solver)
-    require(repr(after) == repr(settings), f"its runs changed the solver: {settings} to {after}")
+    require_frozen("a solver after its runs", solver)
+    require(repr(solver) == settings, f"its runs changed {settings} to {solver!r}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -205,7 +207,7 @@ class Audited:
         return found
 
 
-def _check_purity(solver: Solver, problem: Problem, plain: Result) -> None:
+def _check_purity(solver: Solver, problem: Problem) -> Result:
     """Ask for everything twice; nothing may change but what is returned."""
     audited, sources = Audited(solver), problem.sources()
     matrices = {str(k): source.matrix for k, source in enumerate(sources)}
@@ -216,40 +218,37 @@ def _check_purity(solver: Solver, problem: Problem, plain: Result) -> None:
     engine = Serial(sources, problem.locals())
     result = run(audited, engine, Squared(), shared, max_rounds=AUDITED_ROUNDS)
     require_same("the data after a run", matrices, before)
-    one, two = np.array(result.history), np.array(plain.history[: len(result.history)])
-    require_same("the history of a second run", {"history": one}, {"history": two})
+    return result
 
 
 def _check_sums(solver: Solver, problem: Problem) -> None:
-    """Compare the message of a stack with the sum of its members' messages.
+    """Compare the message of a stack of twins with twice the message of one of them.
 
-    Up to the first round that has a value: later ones may differ by what an inner iteration
-    leaves unsolved, where it stops for all members of a stack at once.
+    Of twins, because an inner iteration may stop for all members of a stack at once, and stop
+    elsewhere for one that is alone.
     """
-    source, loss = problem.sources(((0, 1),))[0], Squared()
-    singles = problem.sources(((0,), (1,)))
+    single, loss = problem.sources()[1], Squared()
+    twins = Dense(np.concatenate([single.matrix] * 2))
     shared = solver.start(_start(solver, problem))
-    local = solver.init(source, shared, problem.locals(((0, 1),))[0])
+    local = solver.init(single, shared, problem.locals()[1])
     for number in range(1, AUDITED_ROUNDS):
-        parts = []
-        for k, single in enumerate(singles):
-            own = {name: value[k : k + 1] for name, value in local.items()}
-            parts.append(solver.step(single, loss, shared, own)[1])
-        local, total = solver.step(source, loss, shared, local)
-        for name, value in total.items():
-            one, two = (part[name] for part in parts)
+        # every array of a private state has the stack as its first axis
+        doubled = {n: np.concatenate([v] * 2) if v.ndim else v for n, v in local.items()}
+        local, alone = solver.step(single, loss, shared, local)
+        both = solver.step(twins, loss, shared, doubled)[1]
+        for name, value in both.items():
+            one = alone[name]
             require(
-                np.shape(one) == np.shape(two) == np.shape(value),
+                np.shape(one) == np.shape(value),
                 f"message[{name!r}]: shape {np.shape(value)} for two sources, {np.shape(one)} for "
                 "one; messages of all sources must add up",
             )
-            finite = np.isfinite(value)
-            size = float(np.max(np.abs(one) + np.abs(two), where=finite, initial=0))
+            size = float(np.max(np.abs(one), where=np.isfinite(one), initial=0))
             within = ROUNDINGS * machine_epsilon(problem.basis) * size
-            what = f"message[{name!r}] of round {number}: that of a stack is not its members' sum"
-            require_close(what, value, one + two, within)
-        shared = solver.merge(shared, total)
-        if np.isfinite(shared["value"]):
+            what = f"message[{name!r}] of round {number}: that of twins is not twice that of one"
+            require_close(what, value, 2 * one, within)
+        shared = solver.merge(shared, alone)
+        if solver.finished(shared):
             break
 
 
