@@ -266,7 +266,8 @@ def describe(curves: pd.DataFrame, model: str) -> str:
         "## Rate of Algorithm 1",
         f"A line fitted to the logarithm of the error, where that is between {TAIL[1]:.0e} and "
         f"{TAIL[0]:.0e}: the factor by which the error changes, and the largest deviation from the "
-        "line.",
+        "line. The unique error bends where n1 is small: it falls at a faster rate of its own "
+        "until it is as small as what the shared error leaves in it.",
         rate_table(curves),
         "## The library as it is called",
         "`HMF(3, 3, centre=None, tol=tol)` with the default tolerance 1e-8, and a tight one. The "

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from threading import Lock
 from typing import Any
 
 from threadpoolctl import ThreadpoolController
@@ -52,13 +53,13 @@ class Threads(Serial):
         self._pool: ThreadPoolExecutor | None = None
         if self.n_threads > 1:
             self._pool = ThreadPoolExecutor(self.n_threads)
-            self._limit: Any = _controller().limit(limits=1)
+            ONE_BLAS_THREAD.enter()
 
     def close(self) -> None:
         """End the threads, and give BLAS its own back."""
         if self._pool is not None:
             self._pool.shutdown()
-            self._limit.restore_original_limits()
+            ONE_BLAS_THREAD.leave()
             self._pool = None
 
     def _map(self, call: Callable[[Source, State], Any]) -> Iterable[Any]:
@@ -71,6 +72,28 @@ class Threads(Serial):
 def _controller() -> Any:
     # looking for the loaded libraries takes longer than a round on small sources
     return ThreadpoolController()
+
+
+class _OneBlasThread:
+    """Limit BLAS to one thread while any engine lives, in whatever order they end."""
+
+    def __init__(self) -> None:
+        self._lock, self._inside = Lock(), 0
+
+    def enter(self) -> None:
+        with self._lock:
+            if self._inside == 0:
+                self._limit = _controller().limit(limits=1)
+            self._inside += 1
+
+    def leave(self) -> None:
+        with self._lock:
+            self._inside -= 1
+            if self._inside == 0:
+                self._limit.restore_original_limits()
+
+
+ONE_BLAS_THREAD = _OneBlasThread()
 
 
 def blas_threads() -> int:
