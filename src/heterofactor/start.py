@@ -3,8 +3,9 @@ r"""Where to begin: the directions that the leading spaces of all sources have i
 Each source finds the basis :math:`Q_i` of its leading directions. The shared basis starts as the
 leading eigenvectors of the mean projection :math:`\frac1N \sum_i Q_i Q_i'`, found by subspace
 iteration, so that sources answer with sums of thin matrices only. A direction that all sources
-have has eigenvalue 1. Without noise this start is already the answer; where the eigenvalues of
-the shared directions are well below 1, it may lie in the wrong valley.
+have has eigenvalue 1. Without noise this start is already the answer, as exactly as the iteration
+is run; where the eigenvalues of the shared directions are well below 1, it may lie in the wrong
+valley.
 """
 
 from __future__ import annotations

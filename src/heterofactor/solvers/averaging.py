@@ -15,7 +15,15 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from heterofactor.linalg import Array, like, machine_epsilon, namespace, orthonormal, squared_norm
+from heterofactor.linalg import (
+    Array,
+    leading,
+    like,
+    machine_epsilon,
+    namespace,
+    orthonormal,
+    squared_norm,
+)
 from heterofactor.losses import Loss
 from heterofactor.rounds import Message, State
 from heterofactor.sources import Source
@@ -97,14 +105,15 @@ class Averaging:
         def draw(*shape: int) -> Array:
             return like(self.spread * rng.standard_normal((count, *shape)), shared["basis"])
 
-        power = draw(n1, 2)
+        power = orthonormal(draw(n1, 2))
         for _ in range(POWER_ITERATIONS):
-            power = source.normal(orthonormal(power))
+            power = orthonormal(source.normal(power))
+        largest, _ = leading(power.mT @ source.normal(power), 1)
         return {
             "unique": draw(n1, rank),
             "shared_scores": draw(n2, self.n_shared),
             "unique_scores": draw(n2, rank),
-            "norm": namespace(power).sqrt(squared_norm(power)) ** 0.5,
+            "norm": namespace(power).sqrt(largest[:, 0]),
         }
 
     def step(
