@@ -20,7 +20,7 @@ from heterofactor.linalg import Array, like, namespace, squared_norm, to_numpy
 from heterofactor.losses import Loss, Squared
 
 # A block of a large matrix stays in the processor's cache between the two products of `normal`.
-BLOCK_BYTES = 2**21
+BLOCK_BYTES = 2**22
 # With this many columns for each row, the n1 x n1 normal matrix is small beside the data, and is
 # paid back within the first few rounds.
 GRAM_RATIO = 4

@@ -30,7 +30,7 @@ from heterofactor.solvers.grassmann import Grassmann
 from heterofactor.sources import Dense, Source
 
 # Directions beyond those asked for, which make a subspace iteration converge in a few passes.
-OVERSAMPLING = 4
+OVERSAMPLING = 2
 # A leading space is good enough to start from when this share of its image lies outside it.
 SKETCH_TOLERANCE = 0.03
 MAX_PASSES = 6

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
+from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -13,6 +14,9 @@ from threadpoolctl import ThreadpoolController
 from heterofactor.engines.serial import Serial
 from heterofactor.rounds import State
 from heterofactor.sources import Source
+
+# Enough for threads to share unequal work.
+TASKS_PER_THREAD = 4
 
 
 class Threads(Serial):
@@ -65,7 +69,14 @@ class Threads(Serial):
     def _map(self, call: Callable[[Source, State], Any]) -> Iterable[Any]:
         if self._pool is None:
             return super()._map(call)
-        return self._pool.map(call, self.sources, self._local)
+        # a task for every source would cost more than the step of a small one
+        size = max(1, len(self.sources) // (TASKS_PER_THREAD * self.n_threads))
+        chunks = [slice(k, k + size) for k in range(0, len(self.sources), size)]
+
+        def steps(chunk: slice) -> list[Any]:
+            return list(map(call, self.sources[chunk], self._local[chunk]))
+
+        return chain.from_iterable(self._pool.map(steps, chunks))
 
 
 @cache
