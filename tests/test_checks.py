@@ -623,7 +623,7 @@ class Oblique(HMF):
 
     def _keep(self, factors: Factors, centres: Any, tables: Any) -> None:
         leaning = {
-            n: b + 1e-6 * factors.shared_basis[:, :1] for n, b in factors.unique_bases.items()
+            n: b + 1e-7 * factors.shared_basis[:, :1] for n, b in factors.unique_bases.items()
         }
         super()._keep(replace(factors, unique_bases=leaning), centres, tables)
 

@@ -122,7 +122,7 @@ def test_blocks_answer_like_the_whole(centred, weighted, shape, monkeypatch, see
 
 def test_a_matrix_larger_than_a_block_is_cut(seed):
     rng = np.random.default_rng(seed)
-    n1, n2 = 300, 1100  # 2.6 MB, above BLOCK_BYTES
+    n1, n2 = 300, 2200  # 5.3 MB, above BLOCK_BYTES
     source = Dense(rng.normal(size=(1, n1, n2)))
     assert n1 * n2 * 8 > module.BLOCK_BYTES and len(list(source._blocks())) > 1
     assert_answers(source, rng)

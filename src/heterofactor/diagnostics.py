@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 # Below these the sentences of `Diagnostics` turn from reassurance to warning.
 CLEAR_START = 0.8
+HALF = 0.5
 ALIKE = 0.1
 
 
@@ -53,12 +54,15 @@ class Diagnostics:
         lines = [f"{solved}: {self.stopped} ({self.start} start)."]
         if self.agreement is not None:
             where = f"agreement {self.agreement:.2f} of 1."
-            lines.append(
-                f"Every source has the shared directions: {where}"
-                if self.agreement >= CLEAR_START
-                else "The last shared direction is weak or missing in some sources: "
-                f"{where} Fewer shared components may be truer."
-            )
+            if self.agreement >= CLEAR_START:
+                lines.append(f"Every source has the shared directions: {where}")
+            elif self.agreement >= HALF:
+                lines.append(f"Some sources have the last shared direction only in part: {where}")
+            else:
+                lines.append(
+                    f"The last shared direction is weak or missing in many sources: {where} Fewer "
+                    "shared components may be truer."
+                )
         where = f"misalignment {self.misalignment:.2f} (0: all alike, 1: nothing in common)."
         lines.append(
             f"The unique parts differ: {where}"
