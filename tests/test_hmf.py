@@ -408,6 +408,15 @@ def test_wrong_parameters_say_what_was_expected(parameters: dict, message: str) 
         HMF(**parameters).fit({"a": np.eye(5), "b": np.ones((4, 5))})
 
 
+def test_a_loss_that_would_be_taken_for_the_square_is_refused() -> None:
+    class Fourth:
+        def __repr__(self) -> str:
+            return "Fourth()"
+
+    with pytest.raises(ValueError, match=r"loss is Fourth\(\): HMF fits the squared loss only"):
+        HMF(loss=Fourth()).fit({"a": np.eye(5)})
+
+
 def test_unknown_source_says_which_there_are() -> None:
     data = make_heterogeneous(2, 20, 10, 1, 1, random_state=0)
     with pytest.raises(ValueError, match="no source 'north' in the fit; its sources are"):

@@ -16,7 +16,7 @@ from sklearn.utils.validation import check_is_fitted
 from heterofactor.diagnostics import Diagnostics
 from heterofactor.engines import ENGINES
 from heterofactor.factors import assemble
-from heterofactor.losses import LOSSES, Loss
+from heterofactor.losses import LOSSES, Loss, Squared
 from heterofactor.model import SharedUniqueModel
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.rounds import Solver
@@ -178,7 +178,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
             [ranks[places[0]] for places in members],
             solver,
             _named("engine", self.engine, ENGINES),
-            _named("loss", self.loss, LOSSES, make=True),
+            self._loss(),
             tables.example(),
             max_rounds=self.max_rounds,
             n_restarts=self.n_restarts,
@@ -203,6 +203,15 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
                     f"{name} is {getattr(self, name)!r}: expected one of "
                     f"{', '.join(map(repr, allowed))}."
                 )
+
+    def _loss(self) -> Squared:
+        loss = _named("loss", self.loss, LOSSES, make=True)
+        if not isinstance(loss, Squared):
+            raise ValueError(
+                f"loss is {loss!r}: HMF fits the squared loss only. Solvers themselves take any "
+                "loss, through heterofactor.rounds.run."
+            )
+        return loss
 
     def _solver(self) -> Solver:
         """Return the solver; one that was given keeps its settings, but the ranks are ours."""
