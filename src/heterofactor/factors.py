@@ -198,9 +198,9 @@ class Factors:
         """Return the factors with one source more, from its scored private state."""
         return Factors(
             self.shared_basis,
-            {**self.unique_bases, name: local["unique"][0]},
-            {**self.shared_scores, name: local["shared_scores"][0]},
-            {**self.unique_scores, name: local["unique_scores"][0]},
+            {**self.unique_bases, name: local["unique"][0, ...]},
+            {**self.shared_scores, name: local["shared_scores"][0, ...]},
+            {**self.unique_scores, name: local["unique_scores"][0, ...]},
             {**self.energy, name: float(local["energy"][0])},
         )
 
@@ -230,9 +230,9 @@ def assemble(
         for k, place in enumerate(places):
             scale = weights[place]
             found[place] = (
-                local["unique"][k],
-                shared_scores[k] / scale,
-                local["unique_scores"][k] / scale,
+                local["unique"][k, ...],
+                shared_scores[k, ...] / scale,
+                local["unique_scores"][k, ...] / scale,
                 float(energy[k]) / scale**2,
             )
     ordered = [found[place] for place in range(len(names))]

@@ -19,7 +19,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 
 from heterofactor.containers import as_brought, configured_output, contain
 from heterofactor.factors import Factors, Part
-from heterofactor.linalg import Array, beside, zeros
+from heterofactor.linalg import Array, beside, squared_norm, zeros
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.scores import centre_of, centred, score_samples
 from heterofactor.search import newcomer
@@ -245,8 +245,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         for table, name, (shared, unique) in zip(tables.values, names, parts, strict=True):
             rows = centred(table, centre_of(self.centres_, name))
             left = rows - self._rebuilt(name, shared, unique)
-            residual += float((left**2).sum())
-            total += float((rows**2).sum())
+            residual += float(squared_norm(left))
+            total += float(squared_norm(rows))
         return 1.0 if total == 0 else 1 - residual / total
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray[Any, Any]:

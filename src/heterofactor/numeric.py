@@ -134,5 +134,6 @@ def one_precision(values: list[Array]) -> list[Array]:
 
 
 def itemsize(values: Array) -> int:
-    """Return how many bytes an entry takes."""
-    return int(values.dtype.itemsize)
+    """Return how many bytes a floating-point entry takes."""
+    xp = np if is_sparse(values) else namespace(values)
+    return int(xp.finfo(values.dtype).bits) // 8

@@ -171,7 +171,7 @@ def newcomer(source: Source, rank: int, basis: Array, tol: float) -> State:
     solver = Grassmann(basis.shape[1], tol=tol, max_inner=200)
     shared = solver.start(basis)
     shared["inner_tolerance"] = shared["inner_tolerance"] * 0 + tol
-    engine = Serial([source], [{"unique": zeros(basis[None], rank)}])
+    engine = Serial([source], [{"unique": zeros(basis[None, ...], rank)}])
     engine.begin(solver, shared)
     engine.round(solver, Squared(), shared)
     engine.round(Scoring(), Squared(), shared)

@@ -18,6 +18,7 @@ from array_api_compat import device
 
 from heterofactor.linalg import Array, like, namespace, squared_norm, to_numpy
 from heterofactor.losses import Loss, Squared
+from heterofactor.numeric import itemsize
 
 # A block of a large matrix stays in the processor's cache between the two products of `normal`.
 BLOCK_BYTES = 2**22
@@ -165,11 +166,11 @@ class Dense:
     def _blocks(self) -> Iterator[tuple[Array, slice]]:
         """Cut a matrix that is larger than the cache into blocks of columns."""
         count, n1, n2 = self.shape
-        width = max(64, BLOCK_BYTES // (n1 * int(self.matrix.dtype.itemsize)))
+        width = max(64, BLOCK_BYTES // (n1 * itemsize(self.matrix)))
         if count > 1:
             width = n2
         for first in range(0, n2, width):
-            columns = slice(first, first + width)
+            columns = slice(first, min(first + width, n2))
             yield self.matrix[..., columns], columns
 
 

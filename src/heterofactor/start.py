@@ -144,7 +144,8 @@ class Spectral:
     ) -> tuple[State, Message]:
         """Project the basis on the leading directions of each matrix."""
         xp = namespace(shared["basis"])
-        sketch = local["sketch"][..., : self._width(local)]
+        sketch = local["sketch"]
+        sketch = sketch[..., : min(self._width(local), sketch.shape[-1])]
         return local, {"projection": xp.sum(sketch @ (sketch.mT @ shared["basis"]), axis=0)}
 
     def _width(self, local: State) -> int:

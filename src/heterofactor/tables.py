@@ -14,7 +14,7 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from array_api_compat import size
+from array_api_compat import device, is_array_api_obj, size
 
 from heterofactor.linalg import Array, namespace, to_numpy
 from heterofactor.numeric import is_sparse, itemsize, numeric, one_precision
@@ -113,7 +113,8 @@ class Tables:
 
     def _means(self) -> list[Array]:
         if self._stacked is not None:
-            return list(_column_means(self._stacked))
+            means = _column_means(self._stacked)
+            return list(namespace(means).unstack(means))
         return [_column_means(table) for table in self.values]
 
     def _refuse_non_finite(self, place: int) -> None:
@@ -154,10 +155,11 @@ class Tables:
         members: list[list[int]] = []
         if self._stacked is not None and len(set(ranks)) == 1:
             stack, centres = self._centred(centres)
-            shard = _shard(stack[0].shape, stack.dtype, len(self.names))
+            shard = _shard(stack[0, ...], len(self.names))
             for first in range(0, len(self.names), shard):
-                places = list(range(first, min(first + shard, len(self.names))))
-                found.append(self._dense(stack[first : first + shard], centres, places))
+                last = min(first + shard, len(self.names))
+                places = list(range(first, last))
+                found.append(self._dense(stack[first:last, ...], centres, places))
                 members.append(places)
             return found, members
         for place, table in enumerate(self.values):
@@ -165,13 +167,13 @@ class Tables:
                 found.append(self._sparse(table, centres[place]))
                 members.append([place])
             elif size(table) * itemsize(table) > STACKED_BYTES:
-                found.append(self._dense(table[None], centres, [place]))
+                found.append(self._dense(table[None, ...], centres, [place]))
                 members.append([place])
             else:
                 groups.setdefault((*table.shape, ranks[place]), []).append(place)
         for group in groups.values():
             table = self.values[group[0]]
-            shard = _shard(table.shape, table.dtype, len(group))
+            shard = _shard(table, len(group))
             for first in range(0, len(group), shard):
                 places = group[first : first + shard]
                 xp = namespace(table)
@@ -226,9 +228,9 @@ class Tables:
         if not self.positions:
             return parts[0]
         xp = namespace(parts[0])
-        order = xp.asarray(np.argsort(np.concatenate(self.positions), kind="stable"))
         axis = 0 if self.shared_axis == "features" else 1
-        return xp.take(xp.concat(list(parts), axis=axis), order, axis=axis)
+        order = np.argsort(np.concatenate(self.positions), kind="stable")
+        return _chosen(xp.concat(list(parts), axis=axis), order, axis)
 
 
 def is_collection(X: Any) -> bool:
@@ -296,7 +298,7 @@ def _read_collection(X: Any, sources: Any, shared_axis: SharedAxis) -> Tables:
             )
         names, found = list(X), list(X.values())
     else:
-        found = list(X)
+        found = _unstacked(X)
         names = list(range(len(found))) if sources is None else _names(sources)
         if len(names) != len(found):
             raise ValueError(
@@ -310,8 +312,8 @@ def _read_collection(X: Any, sources: Any, shared_axis: SharedAxis) -> Tables:
         raise ValueError("There is no source: X is empty. Give at least one table.")
     stack = None
     if getattr(X, "ndim", 0) == 3 and shared_axis == "features":
-        stack = X = numeric(X, "X", ndim=3)
-        found = list(X)
+        stack = numeric(X, "X", ndim=3)
+        found = _unstacked(stack)
     values = [numeric(table, name) for name, table in zip(names, found, strict=True)]
     return Tables(
         names,
@@ -354,16 +356,17 @@ def _read_table(X: Any, labels: Any, shared_axis: SharedAxis) -> Tables:
     positions = np.split(order, np.cumsum(counts)[:-1])
     stack = None
     if axis == 0:
-        arranged = values if sorted_already else values[order]
-        edges = np.concatenate([[0], np.cumsum(counts)])
-        parts = [arranged[a:b] for a, b in pairwise(edges)]
+        arranged = values if sorted_already else _chosen(values, order, 0)
+        edges = [0, *np.cumsum(counts).tolist()]
+        parts = [arranged[a:b, :] for a, b in pairwise(edges)]
         small = counts[0] * values.shape[1] * itemsize(values) <= STACKED_BYTES
         if small and (counts == counts[0]).all() and not is_sparse(values):
-            stack = arranged.reshape((len(names), int(counts[0]), values.shape[1]))
+            shape = (len(names), int(counts[0]), values.shape[1])
+            stack = namespace(arranged).reshape(arranged, shape)
         rows = [None if index is None else index[p] for p in positions]
         heads = [columns] * len(names)
     else:
-        parts = [values[:, p] for p in positions]
+        parts = [_chosen(values, p, 1) for p in positions]
         rows = [index] * len(names)
         heads = [None if columns is None else columns[p] for p in positions]
     # a date's tolist would be a count of nanoseconds
@@ -372,17 +375,31 @@ def _read_table(X: Any, labels: Any, shared_axis: SharedAxis) -> Tables:
     return Tables(names, parts, rows, heads, shared_axis, "table", positions, stack, whole)
 
 
+def _unstacked(X: Any) -> list[Any]:
+    """Return the tables of a list, or of a 3-d array."""
+    return list(namespace(X).unstack(X) if is_array_api_obj(X) else X)
+
+
+def _chosen(values: Array, places: np.ndarray[Any, Any], axis: int) -> Array:
+    """Return some rows (or columns) of a table, in the order of their places."""
+    if is_sparse(values) or isinstance(values, np.ndarray):
+        # what not every library can, but the fastest way in any memory order
+        return values[places] if axis == 0 else values[:, places]
+    xp = namespace(values)
+    return xp.take(values, xp.asarray(places, device=device(values)), axis=axis)
+
+
 def _names(sources: Any) -> list[Hashable]:
     """Return the names of a list of tables, as Python objects."""
     return list(sources.tolist() if hasattr(sources, "tolist") else sources)
 
 
-def _shard(shape: tuple[int, ...], dtype: Any, count: int) -> int:
-    """How many of so many matrices of a shape to put into one stack: an even number of stacks."""
-    size = shape[0] * shape[1] * int(dtype.itemsize) * count
-    if size <= UNDIVIDED_BYTES:
+def _shard(matrix: Array, count: int) -> int:
+    """How many of so many such matrices to put into one stack: an even number of stacks."""
+    total = size(matrix) * itemsize(matrix) * count
+    if total <= UNDIVIDED_BYTES:
         return count
-    return -(-count // (2 * -(-size // (2 * SHARD_BYTES))))
+    return -(-count // (2 * -(-total // (2 * SHARD_BYTES))))
 
 
 def _labels(table: Any, which: Literal["index", "columns"]) -> pd.Index | None:

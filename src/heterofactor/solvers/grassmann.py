@@ -106,7 +106,7 @@ class Grassmann:
         """Return the shared state that starts at an orthonormal basis."""
         xp = namespace(basis)
         zero = xp.sum(basis) * 0
-        none = basis[None][:0]
+        none = basis[None, ...][:0, ...]
         return {
             "trial": basis,  # where the sources are asked next
             "basis": basis,  # the best point so far, to which all below belongs
@@ -150,7 +150,7 @@ class Grassmann:
         cross, own = core[..., r1:, :r1], core[..., r1:, r1:]
         # a unique direction without energy can imitate nothing
         ridge = trace(core)[..., None, None] * machine_epsilon(core)
-        damped = own + (ridge + (ridge == 0)) * like(np.eye(rank), core)
+        damped = own + xp.where(ridge > 0, ridge, ridge * 0 + 1) * like(np.eye(rank), core)
         curvature = core[..., :r1, :r1] - cross.mT @ xp.linalg.solve(damped, cross)
         message = {
             "value": -xp.sum(trace(core), axis=0),
@@ -228,10 +228,10 @@ class Grassmann:
             taken = _tangent(basis, shared["length"] * shared["direction"])
             yielded = slope - _tangent(basis, shared["slope"])
             if float(xp.sum(taken * yielded)) > 0:
-                steps = xp.concat([steps, taken[None]])[-self.memory :]
-                yields = xp.concat([yields, yielded[None]])[-self.memory :]
+                steps = _latest(steps, taken, self.memory)
+                yields = _latest(yields, yielded, self.memory)
             else:
-                steps, yields = steps[:0], yields[:0]
+                steps, yields = steps[:0, ...], yields[:0, ...]
         stalled = float(gradient) > 0.5 * float(shared["gradient"])
         shared = shared | {
             "basis": basis,
@@ -266,13 +266,13 @@ class Grassmann:
         curves = xp.sum(steps * yields, axis=(-2, -1))
         q, shares = shared["slope"], {}
         for k in reversed(range(steps.shape[0])):
-            shares[k] = xp.sum(steps[k] * q) / curves[k]
-            q = q - shares[k] * yields[k]
+            shares[k] = xp.sum(steps[k, ...] * q) / curves[k]
+            q = q - shares[k] * yields[k, ...]
         z = q @ inverse
         if steps.shape[0]:
-            z = z * (curves[-1] / xp.sum(yields[-1] * (yields[-1] @ inverse)))
+            z = z * (curves[-1] / xp.sum(yields[-1, ...] * (yields[-1, ...] @ inverse)))
         for k in range(steps.shape[0]):
-            z = z + steps[k] * (shares[k] - xp.sum(yields[k] * z) / curves[k])
+            z = z + steps[k, ...] * (shares[k] - xp.sum(yields[k, ...] * z) / curves[k])
         return -z
 
     def _floor(self, basis: Array) -> float:
@@ -292,6 +292,12 @@ class Grassmann:
 def _tangent(basis: Array, directions: Array) -> Array:
     """Carry directions to the tangent space at a basis."""
     return directions - basis @ (basis.mT @ directions)
+
+
+def _latest(stack: Array, matrix: Array, count: int) -> Array:
+    """Put one matrix more on a stack, and keep the last `count`."""
+    kept = stack[max(0, stack.shape[0] + 1 - count) :, ...]
+    return namespace(stack).concat([kept, matrix[None, ...]])
 
 
 def _tiny(array: Array) -> float:
