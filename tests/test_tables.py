@@ -218,8 +218,8 @@ def test_sorted_labels_split_a_memory_mapped_table_in_place(mapped):
 def test_a_large_memory_mapped_table_is_used_where_it_lies(mapped, monkeypatch):
     monkeypatch.setattr(module, "STACKED_BYTES", 8)
     tables = read_tables([mapped, mapped])
-    found, _ = tables.sources(tables.centres("source"), [1, 1])
-    assert all(np.shares_memory(source.matrix, mapped) for source in found)
+    (found,), _ = tables.sources(tables.centres("source"), [1, 1])
+    assert all(np.shares_memory(part.matrix, mapped) for part in found.parts)
 
 
 def test_a_3_d_array_is_used_where_it_lies():

@@ -1,8 +1,9 @@
 """What one source observed: a matrix of the paper's orientation, ``n1 x n2``, shared axis first.
 
 A source here is a *stack* of one or more matrices of one shape, so that thousands of small tables
-cost a few batched calls and a large one costs the same calls on a stack of one. It answers with
-products only; a centre that is subtracted is never written into the user's data.
+cost a few batched calls; large ones stay where they lie and are gathered, so that only products
+are taken one by one. It answers with products only; a centre that is subtracted is never written
+into the user's data.
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ import math
 from collections.abc import Hashable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, Protocol
+from typing import Any, Protocol, TypeVar
 
 import numpy as np
 from array_api_compat import device
@@ -51,6 +52,9 @@ class Source(Protocol):
 
     def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
         """Return the loss at ``Z = W H'``, its slope times `H`, its transposed slope times `W`."""
+
+    def weighted(self, weight: Array) -> Source:
+        """Return the source whose matrices are multiplied with weights, one for each."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -144,6 +148,10 @@ class Dense:
                 for block, columns in self._blocks():
                     energy = energy + squared_norm(block - a * b[..., columns])
         return energy if self.weight is None else energy * self.weight[:, 0, 0] ** 2
+
+    def weighted(self, weight: Array) -> Dense:
+        """Return the source whose matrices are multiplied with weights, one for each."""
+        return _weighted(self, weight)
 
     @cached_property
     def _gram(self) -> Array | None:
@@ -241,19 +249,90 @@ class Sparse:
         total = (np.sum(stored**2) + np.sum(absent)).astype(self.matrix.dtype).reshape(1)
         return total if self.weight is None else total * self.weight.reshape(1) ** 2
 
+    def weighted(self, weight: Array) -> Sparse:
+        """Return the source whose matrix is multiplied with a weight."""
+        return _weighted(self, weight)
+
+
+@dataclass(frozen=True, eq=False)
+class Gathered:
+    """Sources of one shape that answer as one stack, each from where it lies.
+
+    Their products are taken one by one, what is done with the products is done for all at once.
+
+    Parameters
+    ----------
+    parts : sequence of Source
+        Stacks whose matrices have one shape.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.sources import Dense, Gathered
+    >>> source = Gathered([Dense(np.full((1, 3, 4), 2.0)), Dense(np.ones((1, 3, 4)))])
+    >>> source.shape, source.energy.tolist()
+    ((2, 3, 4), [48.0, 12.0])
+    """
+
+    parts: Sequence[Source]
+
+    @cached_property
+    def shape(self) -> tuple[int, int, int]:
+        """How many matrices, and the rows (the shared axis) and columns of each."""
+        return sum(part.shape[0] for part in self.parts), *self.parts[0].shape[1:]
+
+    def matmat(self, H: Array) -> Array:
+        """Return the matrices times `H`."""
+        return _concat([part.matmat(h) for part, h in self._with(H)])
+
+    def rmatmat(self, W: Array) -> Array:
+        """Return the transposed matrices times `W`."""
+        return _concat([part.rmatmat(w) for part, w in self._with(W)])
+
+    def normal(self, W: Array) -> Array:
+        """Return ``M (M' W)``."""
+        return _concat([part.normal(w) for part, w in self._with(W)])
+
+    def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
+        """Return the loss at ``Z = W H'``, its slope times `H`, its transposed slope times `W`."""
+        pairs = zip(self._with(W), self._with(H), strict=True)
+        answers = [part.pull(loss, w, h) for (part, w), (_, h) in pairs]
+        value, by_W, by_H = map(_concat, zip(*answers, strict=True))
+        return value, by_W, by_H
+
+    @cached_property
+    def energy(self) -> Array:
+        """The sum of squares of each matrix, once its centre is subtracted."""
+        return _concat([part.energy for part in self.parts])
+
+    def weighted(self, weight: Array) -> Gathered:
+        """Return the source whose matrices are multiplied with weights, one for each."""
+        return Gathered([part.weighted(w) for part, w in self._with(weight)])
+
+    def _with(self, stack: Array) -> Iterator[tuple[Source, Array]]:
+        """Pair every part with its own share of a stack."""
+        first = 0
+        for part in self.parts:
+            last = first + part.shape[0]
+            yield part, stack[first:last, ...]
+            first = last
+
+
+Kind = TypeVar("Kind", Dense, Sparse)
+
 
 def weigh(
-    sources: Sequence[Dense | Sparse],
+    sources: Sequence[Source],
     members: Sequence[Sequence[int]],
     names: Sequence[Hashable],
     *,
     each: bool,
-) -> tuple[list[Dense | Sparse], list[float]]:
+) -> tuple[list[Source], list[float]]:
     """Give every matrix a weight, so that no product of a fit overflows or underflows.
 
     Parameters
     ----------
-    sources : sequence of Dense or Sparse
+    sources : sequence of Source
         Stacks of matrices.
     members : sequence of sequence of int
         The place of each matrix among all.
@@ -266,7 +345,7 @@ def weigh(
 
     Returns
     -------
-    weighted : list of Dense or Sparse
+    weighted : list of Source
     weights : list of float
         In the order of the places.
 
@@ -292,13 +371,23 @@ def weigh(
     if not each:
         sizes = [weight**-2 for weight in weights]
         weights = [2.0 ** -round(math.log2(sum(sizes) / len(sizes)) / 2)] * len(weights)
-    weighted = []
-    for source, places in zip(sources, members, strict=True):
-        weight = like(np.array([weights[place] for place in places]), source.energy)
-        weighted.append(replace(source, weight=weight[:, None, None]))
-        # what is cached of the old one need not be read off the data again
-        weighted[-1].__dict__["energy"] = source.energy * weight**2
+    weighted = [
+        source.weighted(like(np.array([weights[place] for place in places]), source.energy))
+        for source, places in zip(sources, members, strict=True)
+    ]
     return weighted, weights
+
+
+def _weighted(source: Kind, weight: Array) -> Kind:
+    before = 1 if source.weight is None else source.weight
+    weighted = replace(source, weight=before * weight[:, None, None])
+    # what is known of the old one need not be read off the data again
+    weighted.__dict__["energy"] = source.energy * weight**2
+    return weighted
+
+
+def _concat(parts: Sequence[Array]) -> Array:
+    return namespace(parts[0]).concat(list(parts))
 
 
 def _pull_squared(source: Dense | Sparse, W: Array, H: Array) -> tuple[Array, Array, Array]:

@@ -6,6 +6,7 @@ what cannot be meant. `Tables.sources` turns those into the sources that solvers
 
 from __future__ import annotations
 
+import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -14,11 +15,11 @@ from typing import Any, Literal
 
 import numpy as np
 import pandas as pd
-from array_api_compat import device, is_array_api_obj, size
+from array_api_compat import device, is_array_api_obj
 
 from heterofactor.linalg import Array, namespace, to_numpy
 from heterofactor.numeric import is_sparse, itemsize, numeric, one_precision
-from heterofactor.sources import Dense, Sparse
+from heterofactor.sources import Dense, Gathered, Source, Sparse
 
 SharedAxis = Literal["features", "samples"]
 Centre = Literal["source", "global"] | None
@@ -26,6 +27,9 @@ Centre = Literal["source", "global"] | None
 STACKED_BYTES = 2**18
 # A stack of more bytes than this leaves the cache between one product and the next.
 SHARD_BYTES = 2**23
+# Matrices that lie apart cost a call each; with so many bytes in a shard, the calls for what is
+# done with their products are nothing beside that.
+GATHERED_BYTES = 2**24
 # One that is smaller than this is not worth dividing between threads.
 UNDIVIDED_BYTES = 2**20
 
@@ -145,44 +149,46 @@ class Tables:
 
     def sources(
         self, centres: Sequence[Array | None], ranks: Sequence[int]
-    ) -> tuple[list[Dense | Sparse], list[list[int]]]:
+    ) -> tuple[list[Source], list[list[int]]]:
         """Return the sources for solvers, and which tables each of them stands for.
 
         Small tables of one shape and one rank are stacked; large ones are used where they lie.
         """
-        groups: dict[tuple[Any, ...], list[int]] = {}
-        found: list[Dense | Sparse] = []
-        members: list[list[int]] = []
         if self._stacked is not None and len(set(ranks)) == 1:
             stack, centres = self._centred(centres)
-            shard = _shard(stack[0, ...], len(self.names))
-            for first in range(0, len(self.names), shard):
-                last = min(first + shard, len(self.names))
-                places = list(range(first, last))
-                found.append(self._dense(stack[first:last, ...], centres, places))
-                members.append(places)
+            members = _shards(range(len(self.names)), stack[0, ...], SHARD_BYTES)
+            found = [self._dense(stack[p[0] : p[-1] + 1, ...], centres, p) for p in members]
             return found, members
+        alike: dict[tuple[Any, ...], list[int]] = {}
         for place, table in enumerate(self.values):
-            if is_sparse(table):
-                found.append(self._sparse(table, centres[place]))
-                members.append([place])
-            elif size(table) * itemsize(table) > STACKED_BYTES:
-                found.append(self._dense(table[None, ...], centres, [place]))
-                members.append([place])
-            else:
-                groups.setdefault((*table.shape, ranks[place]), []).append(place)
-        for group in groups.values():
-            table = self.values[group[0]]
-            shard = _shard(table, len(group))
-            for first in range(0, len(group), shard):
-                places = group[first : first + shard]
-                xp = namespace(table)
-                stack = xp.stack([self.values[place] for place in places])
-                if centres[places[0]] is not None:  # the copy is ours to centre
-                    stack -= xp.stack([centres[place] for place in places])[:, None, :]
-                found.append(self._dense(stack, [None] * len(self.names), places))
-                members.append(places)
-        return found, members
+            kind = "sparse" if is_sparse(table) else _bytes(table) <= STACKED_BYTES
+            alike.setdefault((kind, *table.shape, ranks[place]), []).append(place)
+        made: list[Source] = []
+        members = []
+        for (kind, *_), group in alike.items():
+            shards = _shards(group, self.values[group[0]], SHARD_BYTES if kind else GATHERED_BYTES)
+            gather = self._stack if kind is True else self._gathered
+            made += [gather(places, centres) for places in shards]
+            members += shards
+        return made, members
+
+    def _stack(self, places: list[int], centres: Sequence[Array | None]) -> Dense:
+        """Copy small tables into one stack."""
+        xp = namespace(self.values[places[0]])
+        stack = xp.stack([self.values[place] for place in places])
+        if centres[places[0]] is not None:  # the copy is ours to centre
+            stack -= xp.stack([centres[place] for place in places])[:, None, :]
+        return self._dense(stack, [None] * len(self.names), places)
+
+    def _gathered(self, places: list[int], centres: Sequence[Array | None]) -> Source:
+        """Leave tables where they lie."""
+        parts = [
+            self._sparse(self.values[place], centres[place])
+            if is_sparse(self.values[place])
+            else self._dense(self.values[place][None, ...], centres, [place])
+            for place in places
+        ]
+        return Gathered(parts) if len(parts) > 1 else parts[0]
 
     def _centred(self, centres: Sequence[Array | None]) -> tuple[Array, Sequence[Array | None]]:
         """Return the stack of all tables; centred, where it is a copy that is ours to change."""
@@ -394,12 +400,18 @@ def _names(sources: Any) -> list[Hashable]:
     return list(sources.tolist() if hasattr(sources, "tolist") else sources)
 
 
-def _shard(matrix: Array, count: int) -> int:
-    """How many of so many such matrices to put into one stack: an even number of stacks."""
-    total = size(matrix) * itemsize(matrix) * count
+def _shards(places: Sequence[int], matrix: Array, most: int) -> list[list[int]]:
+    """Divide matrices of one shape into an even number of shards of about so many bytes."""
+    total = _bytes(matrix) * len(places)
     if total <= UNDIVIDED_BYTES:
-        return count
-    return -(-count // (2 * -(-total // (2 * SHARD_BYTES))))
+        return [list(places)]
+    size = -(-len(places) // (2 * -(-total // (2 * most))))
+    return [list(places[k : k + size]) for k in range(0, len(places), size)]
+
+
+def _bytes(matrix: Array) -> int:
+    """How large a table is; of a sparse one, what it would take if it were dense."""
+    return math.prod(matrix.shape) * itemsize(matrix)
 
 
 def _labels(table: Any, which: Literal["index", "columns"]) -> pd.Index | None:

@@ -10,7 +10,7 @@ import scipy.sparse
 
 from heterofactor import sources as module
 from heterofactor.checks import check_source
-from heterofactor.sources import Dense, Source, Sparse
+from heterofactor.sources import Dense, Gathered, Source, Sparse
 
 CENTRED = {"plain": None, "row means": 2, "column means": 1}
 # A stack; one matrix; one so wide that its Gram matrix is kept; one that is read in blocks.
@@ -40,6 +40,13 @@ def in_kinds(
     weight = rng.uniform(0.5, 2, (shape[0], 1, 1)).astype(dtype) if weighted else None
     centre = None if axis is None else matrix.mean(axis=axis, keepdims=True)
     yield f"dense, {name}", Dense(matrix, centre, weight)
+    if shape[0] > 1:
+        parts = [(0, 1), (1, shape[0])]
+        cut = [
+            [None if array is None else array[slice(*part)] for part in parts]
+            for array in (matrix, centre, weight)
+        ]
+        yield f"gathered, {name}", Gathered([Dense(*part) for part in zip(*cut, strict=True)])
     if shape[0] == 1:
         matrix = matrix * (rng.random(shape) < 0.3)
         centre = None if axis is None else matrix.mean(axis=axis, keepdims=True)

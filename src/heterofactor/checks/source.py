@@ -41,9 +41,10 @@ def check_source(source: Source) -> None:
 
     The matrices, written out once as the products with the identity, must explain every other
     answer: products are linear, the transposed product is the adjoint, ``normal`` is one after
-    the other, the energy is the sum of squares. The value of ``pull`` is the loss of all entries,
-    and its slopes are the value's derivatives, for every loss in ``LOSSES`` and one more. Every
-    answer is the same when asked again, keeps the precision, and changes nothing.
+    the other, the energy is the sum of squares, and weights multiply the matrices. The value of
+    ``pull`` is the loss of all entries, and its slopes are the value's derivatives, for every loss
+    in ``LOSSES`` and one more. Every answer is the same when asked again, keeps the precision, and
+    changes nothing.
 
     Parameters
     ----------
@@ -86,6 +87,7 @@ def check_source(source: Source) -> None:
         )
     _check_products(answers, M, W, H)
     _check_widths(source, energy, W, H)
+    _check_weighted(source, M, W, H, rng)
     for loss in [*(kind() for kind in LOSSES.values()), LogCosh()]:
         _check_pull(source, loss, M, W, H, rng)
 
@@ -143,6 +145,14 @@ def _check_widths(source: Source, energy: Array, W: Array, H: Array) -> None:
     size = float(to_numpy(energy).sum())
     require_close("normal of a view", one, source.normal(whole), limit * size)
     require_close("rmatmat of a view", two, source.rmatmat(whole), limit * size**0.5)
+
+
+def _check_weighted(
+    source: Source, M: Array, W: Array, H: Array, rng: np.random.Generator
+) -> None:
+    weight = like(rng.uniform(0.5, 2, M.shape[0]), M)
+    heavier = source.weighted(weight).weighted(weight)
+    _check_products(_answers(heavier, W, H), M * weight[:, None, None] ** 2, W, H)
 
 
 def _check_pull(

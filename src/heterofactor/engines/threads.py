@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cache
-from itertools import chain
 from threading import Lock
 from typing import Any
 
@@ -14,9 +14,6 @@ from threadpoolctl import ThreadpoolController
 from heterofactor.engines.serial import Serial
 from heterofactor.rounds import State
 from heterofactor.sources import Source
-
-# Enough for threads to share unequal work.
-TASKS_PER_THREAD = 4
 
 
 class Threads(Serial):
@@ -56,7 +53,8 @@ class Threads(Serial):
         self.n_threads = min(n_threads or blas_threads(), len(self.sources))
         self._pool: ThreadPoolExecutor | None = None
         if self.n_threads > 1:
-            self._pool = ThreadPoolExecutor(self.n_threads)
+            # the thread that asks works as well
+            self._pool = ThreadPoolExecutor(self.n_threads - 1)
             ONE_BLAS_THREAD.enter()
 
     def close(self) -> None:
@@ -69,14 +67,22 @@ class Threads(Serial):
     def _map(self, call: Callable[[Source, State], Any]) -> Iterable[Any]:
         if self._pool is None:
             return super()._map(call)
-        # a task for every source would cost more than the step of a small one
-        size = max(1, len(self.sources) // (TASKS_PER_THREAD * self.n_threads))
-        chunks = [slice(k, k + size) for k in range(0, len(self.sources), size)]
+        answers: list[Any] = [None] * len(self.sources)
+        places = iter(range(len(self.sources)))  # whoever is free takes the next; next() is atomic
 
-        def steps(chunk: slice) -> list[Any]:
-            return list(map(call, self.sources[chunk], self._local[chunk]))
+        def work() -> None:
+            try:
+                for place in places:
+                    answers[place] = call(self.sources[place], self._local[place])
+            except BaseException:
+                deque(places, maxlen=0)  # nothing is left for the other threads
+                raise
 
-        return chain.from_iterable(self._pool.map(steps, chunks))
+        others = [self._pool.submit(work) for _ in range(self.n_threads - 1)]
+        work()
+        for other in others:
+            other.result()
+        return answers
 
 
 @cache
