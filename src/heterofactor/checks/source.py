@@ -147,9 +147,7 @@ def _check_widths(source: Source, energy: Array, W: Array, H: Array) -> None:
     require_close("rmatmat of a view", two, source.rmatmat(whole), limit * size**0.5)
 
 
-def _check_weighted(
-    source: Source, M: Array, W: Array, H: Array, rng: np.random.Generator
-) -> None:
+def _check_weighted(source: Source, M: Array, W: Array, H: Array, rng: np.random.Generator) -> None:
     weight = like(rng.uniform(0.5, 2, M.shape[0]), M)
     heavier = source.weighted(weight).weighted(weight)
     _check_products(_answers(heavier, W, H), M * weight[:, None, None] ** 2, W, H)
