@@ -6,7 +6,6 @@ what cannot be meant. `Tables.sources` turns those into the sources that solvers
 
 from __future__ import annotations
 
-import math
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
@@ -157,8 +156,10 @@ class Tables:
         if self._stacked is not None and len(set(ranks)) == 1:
             stack, centres = self._centred(centres)
             members = _shards(range(len(self.names)), stack[0, ...], SHARD_BYTES)
-            found = [self._dense(stack[p[0] : p[-1] + 1, ...], centres, p) for p in members]
-            return found, members
+            stacks: list[Source] = [
+                self._dense(stack[p[0] : p[-1] + 1, ...], centres, p) for p in members
+            ]
+            return stacks, members
         alike: dict[tuple[Any, ...], list[int]] = {}
         for place, table in enumerate(self.values):
             kind = "sparse" if is_sparse(table) else _bytes(table) <= STACKED_BYTES
@@ -411,7 +412,8 @@ def _shards(places: Sequence[int], matrix: Array, most: int) -> list[list[int]]:
 
 def _bytes(matrix: Array) -> int:
     """How large a table is; of a sparse one, what it would take if it were dense."""
-    return math.prod(matrix.shape) * itemsize(matrix)
+    rows, columns = matrix.shape
+    return int(rows) * int(columns) * itemsize(matrix)
 
 
 def _labels(table: Any, which: Literal["index", "columns"]) -> pd.Index | None:
