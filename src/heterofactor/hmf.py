@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import warnings
 from dataclasses import replace
+from collections.abc import Hashable, Sequence
 from numbers import Integral, Real
 from typing import Any, Literal, Self
 
@@ -13,17 +14,21 @@ from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
+from heterofactor.canonical import ScoringObserved, offsets_by_source, turned_by_source
 from heterofactor.diagnostics import Diagnostics
 from heterofactor.engines import ENGINES
 from heterofactor.factors import assemble
+from heterofactor.linalg import Array
 from heterofactor.losses import LOSSES, Loss, Squared
 from heterofactor.model import SharedUniqueModel
+from heterofactor.observing import equalised, observed_sources, raw_scale, read_weights
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.rounds import Solver
 from heterofactor.search import Found, MakeEngine, search
-from heterofactor.solvers import SOLVERS
-from heterofactor.sources import weigh
-from heterofactor.tables import Centre, SharedAxis
+from heterofactor.solvers import SOLVERS, Alternating, Grassmann
+from heterofactor.solvers.alternating import Offsets
+from heterofactor.sources import Source, weigh
+from heterofactor.tables import Centre, SharedAxis, Tables
 
 
 class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-arg]
@@ -42,11 +47,14 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         Number of shared components.
     n_unique : int, sequence of int, or dict of int
         Number of unique components: for all sources, in their order, or by name.
-    loss : {"squared"} or Loss
-        What a deviation costs.
-    solver : {"auto", "grassmann", "averaging"} or Solver
-        How the factors are found; ``"averaging"`` is Algorithm 1 of the paper, ``"grassmann"``
-        a quasi-Newton method that needs far fewer rounds and is the default.
+    loss : {"squared", "huber", "absolute", "trimmed", "logistic", "poisson"} or Loss
+        What a deviation costs. ``"huber"``, ``"absolute"`` and ``"trimmed"`` are for outliers,
+        with a threshold that is found from the data; ``"logistic"`` is for answers of 0 and 1,
+        whose log-odds are factored, and ``"poisson"`` for counts, whose logarithms are.
+    solver : {"auto", "grassmann", "alternating", "averaging"} or Solver
+        How the factors are found: a quasi-Newton method (``"grassmann"``) where tables are
+        complete and the loss is squared, accelerated alternation (``"alternating"``) elsewhere.
+        ``"averaging"`` is Algorithm 1 of the paper, for anything.
     engine : {"threads", "serial"} or callable
         Where the sources' steps run; a callable makes an engine of sources and private states.
     shared_axis : {"features", "samples"}
@@ -58,6 +66,12 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         With ``"source"`` every source counts the same, whatever its size and units: in the fit
         each is divided by its norm after centring. By default a source with more samples or
         larger units counts for more. Components, scores and reconstructions keep their units.
+    missing : {"nan", "absent"}
+        What marks entries that were not observed: NaN, or also being absent from a scipy.sparse
+        table, whose absent entries are zeros otherwise.
+    ridge : float or (float, float)
+        Penalty on the squares of bases and scores: for all, or for shared and unique ones. Shrinks
+        what few entries tell of, and so predicts unobserved entries better from noisy data.
     tol : float
         Relative gradient at which to stop.
     max_rounds : int
@@ -86,6 +100,8 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         The same as shares of each source.
     centres_ : dict of array or None
         What was subtracted from each source's features.
+    loss_ : Loss
+        The loss, with the threshold that was found from the data where that was left open.
     history_ : DataFrame
         One row a round: start, value (lower is better), relative gradient.
     n_rounds_ : int
@@ -125,6 +141,8 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         shared_axis: SharedAxis = "features",
         centre: Centre = "source",
         scale: Literal["source"] | None = None,
+        missing: Literal["nan", "absent"] = "nan",
+        ridge: float | tuple[float, float] = 0.0,
         tol: float = 1e-8,
         max_rounds: int = 500,
         n_restarts: int = 0,
@@ -139,13 +157,15 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self.shared_axis = shared_axis
         self.centre = centre
         self.scale = scale
+        self.missing = missing
+        self.ridge = ridge
         self.tol = tol
         self.max_rounds = max_rounds
         self.n_restarts = n_restarts
         self.random_state = random_state
         self.verbose = verbose
 
-    def fit(self, X: Any, y: Any = None, *, sources: Any = None) -> Self:
+    def fit(self, X: Any, y: Any = None, *, sources: Any = None, weights: Any = None) -> Self:
         """Find the shared and unique factors.
 
         Parameters
@@ -158,6 +178,9 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         sources : array-like, optional
             For one table, the source of each row (of each column where the samples are shared).
             For a list of tables, their names.
+        weights : dict, list or array, optional
+            How much entries count: for each table an array of its shape, or one number for each of
+            its samples. Zero means not observed.
 
         Returns
         -------
@@ -166,29 +189,95 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self._check_parameters()
         tables = self._read(X, sources, reset=True)
         ranks = resolve_ranks(self.n_shared, self.n_unique, tables)
+        if weights is None and self._is_plain(tables):
+            self._fit_complete(tables, ranks)
+        else:
+            self._fit_observed(tables, ranks, read_weights(weights, tables))
+        return self
+
+    def _is_plain(self, tables: Tables) -> bool:
+        """Say whether products with the data are all that the fit needs."""
+        complete = tables.complete and not (self.missing == "absent" and tables.has_sparse)
+        alternating = self.solver == "alternating" or isinstance(self.solver, Alternating)
+        squared = isinstance(self._loss(), Squared)
+        return complete and squared and not alternating and self._ridge() == (0.0, 0.0)
+
+    def _fit_complete(self, tables: Tables, ranks: list[int]) -> None:
+        """Fit complete tables under squared loss."""
         centres = tables.centres(self.centre)
         stacks, members = tables.sources(centres, ranks)
-        solver = self._solver()
+        solver = self._solver("grassmann")
         weights = [1.0] * len(ranks)
         if solver.scale_free or self.scale:
             stacks, weights = weigh(stacks, members, tables.names, each=self.scale == "source")
+        found = self._search(stacks, members, ranks, solver, Squared(), tables)
+        factors = assemble(found.shared, found.locals, members, tables.names, weights)
+        self._keep(factors, centres, tables)
+        self.loss_: Loss = found.loss
+        self._turned: dict[Hashable, Array] = {}
+        self._record(found, 1.0 if self.scale else weights[0] ** -2)
+
+    def _fit_observed(
+        self, tables: Tables, ranks: list[int], weights: list[Array | None] | None
+    ) -> None:
+        """Fit what was observed, under any loss."""
+        loss = self._loss()
+        stacks, members = observed_sources(
+            tables, ranks, loss, self.centre, absent=self.missing == "absent", weights=weights
+        )
+        if self.scale == "source":
+            stacks = [equalised(source) for source in stacks]
+        offsets: Offsets = None
+        if self.centre == "source":
+            offsets = "rows" if self.shared_axis == "features" else "columns"
+        solver = self._solver("alternating")
+        if isinstance(solver, Grassmann):
+            raise ValueError(
+                "solver='grassmann' is for complete tables, squared loss and no ridge or weights: "
+                "leave solver='auto', or choose 'alternating'."
+            )
+        scale = raw_scale(stacks)
+        if isinstance(solver, Alternating):
+            solver = replace(solver, offsets=offsets, unit=scale)
+        else:
+            offsets = None
+        finish = ScoringObserved(self.n_shared, _penalised(solver), offsets)
+        found = self._search(
+            stacks, members, ranks, solver, loss, tables, finish=finish, raw_scale=scale
+        )
+        factors = assemble(found.shared, found.locals, members, tables.names, [1.0] * len(ranks))
+        centres = offsets_by_source(found.locals, members)
+        self._keep(factors, centres, tables)
+        self.loss_ = found.loss
+        self._turned = {}
+        if _penalised(solver):
+            self._turned = turned_by_source(found, members, tables.names)
+        self._record(found, 1.0)
+
+    def _search(
+        self,
+        stacks: Sequence[Source],
+        members: list[list[int]],
+        ranks: list[int],
+        solver: Solver,
+        loss: Loss,
+        tables: Tables,
+        **options: Any,
+    ) -> Found:
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        found = search(
+        return search(
             stacks,
             [ranks[places[0]] for places in members],
             solver,
             _named("engine", self.engine, ENGINES),
-            self._loss(),
+            loss,
             tables.example(),
             max_rounds=self.max_rounds,
             n_restarts=self.n_restarts,
             seeds=np.random.SeedSequence(int(seed)),
             verbose=self.verbose,
+            **options,
         )
-        factors = assemble(found.shared, found.locals, members, tables.names, weights)
-        self._keep(factors, centres, tables)
-        self._record(found, 1.0 if self.scale else weights[0] ** -2)
-        return self
 
     def _check_parameters(self) -> None:
         for name, least in (("n_shared", 0), ("max_rounds", 1), ("n_restarts", 0)):
@@ -197,28 +286,49 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
                 raise ValueError(f"{name} is {value!r}: expected an integer of at least {least}.")
         if not isinstance(self.tol, Real) or not self.tol > 0:
             raise ValueError(f"tol is {self.tol!r}: expected a positive number.")
-        for name, allowed in (("centre", ("source", "global", None)), ("scale", ("source", None))):
+        choices: dict[str, tuple[str | None, ...]] = {
+            "centre": ("source", "global", None),
+            "scale": ("source", None),
+            "missing": ("nan", "absent"),
+        }
+        for name, allowed in choices.items():
             if getattr(self, name) not in allowed:
                 raise ValueError(
                     f"{name} is {getattr(self, name)!r}: expected one of "
                     f"{', '.join(map(repr, allowed))}."
                 )
-
-    def _loss(self) -> Squared:
-        loss = _named("loss", self.loss, LOSSES, make=True)
-        if not isinstance(loss, Squared):
+        pair = (self.ridge,) if isinstance(self.ridge, Real) else self.ridge
+        numbers = [value for value in pair if isinstance(value, Real) and 0 <= value < np.inf]
+        if len(numbers) != len(pair) or len(pair) > 2:
             raise ValueError(
-                f"loss is {loss!r}: HMF fits the squared loss only. Solvers themselves take any "
-                "loss, through heterofactor.rounds.run."
+                f"ridge is {self.ridge!r}: expected a number from zero on, or two, for the shared "
+                "and the unique factors."
             )
+
+    def _loss(self) -> Loss:
+        loss: Loss = _named("loss", self.loss, LOSSES, make=True)
         return loss
 
-    def _solver(self) -> Solver:
+    def _ridge(self) -> tuple[float, float]:
+        """Return the ridges of shared and unique factors."""
+        pair = (self.ridge, self.ridge) if isinstance(self.ridge, Real) else tuple(self.ridge)
+        return float(pair[0]), float(pair[1])
+
+    def _solver(self, default: str) -> Solver:
         """Return the solver; one that was given keeps its settings, but the ranks are ours."""
+        ridge = self._ridge()
         if not isinstance(self.solver, str):
-            return replace(self.solver, n_shared=self.n_shared)  # type: ignore[type-var]
-        chosen = "grassmann" if self.solver == "auto" else self.solver
-        made = _named("solver", chosen, SOLVERS)(n_shared=self.n_shared, tol=self.tol)
+            made = replace(self.solver, n_shared=self.n_shared)  # type: ignore[type-var]
+        else:
+            chosen = default if self.solver == "auto" else self.solver
+            made = _named("solver", chosen, SOLVERS)(n_shared=self.n_shared, tol=self.tol)
+        if max(ridge) > 0:
+            if not isinstance(made, Alternating):
+                raise ValueError(
+                    f"ridge is {self.ridge!r}, but solver={self.solver!r} has no ridge: use "
+                    "solver='auto' or 'alternating'."
+                )
+            made = replace(made, ridge=ridge)
         return made  # type: ignore[no-any-return]
 
     def _record(self, found: Found, unit: float) -> None:
@@ -259,6 +369,10 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
             agreement=agreement,
             misalignment=self.factors_.misalignment(),
         )
+
+
+def _penalised(solver: Solver) -> bool:
+    return isinstance(solver, Alternating) and solver.penalised
 
 
 def _named(kind: str, given: Any, known: dict[str, Any], *, make: bool = False) -> Any:

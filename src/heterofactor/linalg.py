@@ -88,6 +88,31 @@ def polar(matrix: Array) -> Array:
     return matrix @ ((vectors / xp.sqrt(values)[..., None, :]) @ vectors.mT)
 
 
+def frame_near(block: Array, basis: Array | None = None) -> Array:
+    """Return the orthonormal frame nearest to a block, beside a basis if there is one.
+
+    Where the block is deficient, directions are filled in.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.linalg import frame_near
+    >>> frame_near(np.array([[1.0, 0.0], [0.0, 0.1], [0.0, 0.0]])).tolist()
+    [[1.0, 0.0], [0.0, 1.0], [0.0, 0.0]]
+    """
+    xp = namespace(block)
+    if block.shape[-1] == 0:
+        return block
+    if basis is not None:
+        for _ in range(2):  # once leaves what rounding left of a block nearly inside
+            block = block - basis @ (basis.mT @ block)
+    values, vectors = xp.linalg.eigh(block.mT @ block)
+    floor = values[..., -1:] * (100 * machine_epsilon(values))
+    if not bool(xp.all(values > floor)):
+        return orthonormal(block) if basis is None else complement(basis, block)
+    return block @ ((vectors / xp.sqrt(values)[..., None, :]) @ vectors.mT)
+
+
 def symmetric(matrix: Array) -> Array:
     """Return the symmetric part of a matrix."""
     return (matrix + matrix.mT) / 2

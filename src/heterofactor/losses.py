@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar, runtime_checkable
 
+import numpy as np
+
 from heterofactor.linalg import Array, namespace
 
 # Huber's constant: 95 % as efficient as the squared loss on normal noise.
@@ -55,6 +57,9 @@ class Linked(Protocol):
 
     def unobservable(self, m: Array) -> Array:
         """Say for every entry whether it cannot be observed under this loss."""
+
+    def noise(self, z: Array) -> Array:
+        """Return the variance of an observation, brought to the scale of z."""
 
 
 @runtime_checkable
@@ -274,6 +279,13 @@ class Logistic:
         """Say where an entry is neither 0 nor 1."""
         return (m != 0) & (m != 1)
 
+    def noise(self, z: Array) -> Array:
+        r"""Return the variance of the logistic distribution, :math:`\pi^2 / 3`.
+
+        An answer is yes where z and a noise of this distribution add up to more than zero.
+        """
+        return z * 0 + np.pi**2 / 3
+
 
 @dataclass(frozen=True)
 class Poisson:
@@ -320,6 +332,10 @@ class Poisson:
         """Say where an entry is negative or no whole number."""
         return (m < 0) | (m != namespace(m).round(m))
 
+    def noise(self, z: Array) -> Array:
+        r"""Return the variance of a log-normal of the same mean and variance, in logarithms."""
+        return namespace(z).log1p(1 / self.link(z))
+
 
 # Where a Poisson mean is beyond exp(30), or below its inverse, the prediction is held back.
 FARTHEST = 30.0
@@ -338,6 +354,21 @@ def link(loss: Loss, z: Array) -> Array:
     (0.0, 0.5)
     """
     return loss.link(z) if isinstance(loss, Linked) else z
+
+
+def left_over(loss: Loss, m: Array, z: Array) -> Array:
+    """Return the squared error of every entry, on the scale of z.
+
+    Under a loss with a link, the variance that an observation has there.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.losses import Squared, left_over
+    >>> left_over(Squared(), np.array([1.0]), np.array([3.0]))
+    array([4.])
+    """
+    return loss.noise(z) if isinstance(loss, Linked) else (m - z) ** 2
 
 
 def reach(loss: Loss) -> float:

@@ -14,7 +14,7 @@ weights. What a solver asks for:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Protocol
@@ -28,11 +28,15 @@ from heterofactor.sources import Dense, Source
 
 # Normal equations are damped by so many roundings of their trace: what was never observed stays
 # zero, and what cannot be told apart is divided evenly.
-DAMPING = 200
+DAMPING = 50
 # Steps towards the best constant prediction of a line under a loss other than the squared one.
 LOCATING = 30
 # A start is not to follow single entries: they count no more than so many typical ones.
 WINSORISED = 3.0
+
+# Scores for given bases have settled when a step changes them by less than this share.
+SETTLED = 1e-10
+SETTLING = 200
 
 # Weights and targets of a least-squares problem, in the order in which the source keeps its
 # entries; None for its own.
@@ -98,6 +102,9 @@ class Observed(Source, Protocol):
 
     def located(self, loss: Loss) -> Observed:
         """Return the source centred where the loss of a constant prediction is least."""
+
+    def refused(self, unobservable: Callable[[Array], Array]) -> Array:
+        """Return an observed entry of each that cannot have been observed; NaN if there is none."""
 
     def noise(self, W: Array, H: Array, offset: Array | None) -> Array:
         """Return a robust estimate of the variance of what W and H leave, one for each."""
@@ -301,6 +308,14 @@ class Masked:
             centre = centre + xp.clip(step, -reach(loss), reach(loss))
         return replace(self, centre=centre)
 
+    def refused(self, unobservable: Callable[[Array], Array]) -> Array:
+        """Return an observed entry of each that cannot have been observed; NaN if there is none."""
+        xp = namespace(self.matrix)
+        bad = unobservable(self.matrix) & (self._seen > 0)
+        return xp.max(xp.where(bad, self.matrix, -xp.inf), axis=(-2, -1)) + xp.where(
+            xp.any(bad, axis=(-2, -1)), 0.0, xp.nan
+        )
+
     def noise(self, W: Array, H: Array, offset: Array | None) -> Array:
         """Return a robust estimate of the variance of what W and H leave, one for each.
 
@@ -396,6 +411,82 @@ def every(sources: Sequence[Source]) -> list[Observed]:
     (1, 2, 3)
     """
     return [as_observed(source) for source in sources]
+
+
+def best_scores(
+    source: Observed,
+    loss: Loss,
+    W: Array,
+    scores: Array | None,
+    offset: Array | None,
+    *,
+    precision: Array | None = None,
+    with_offset: bool = False,
+    most: int | None = None,
+) -> tuple[Array, Array | None]:
+    """Return the scores under which the loss is least, for bases that stay.
+
+    Parameters
+    ----------
+    source : Observed
+        What was observed.
+    loss : Loss
+        At once where it is squared, else step by step.
+    W : array of shape (count, n1, r)
+        The bases.
+    scores : array of shape (count, n2, r), optional
+        Where to begin.
+    offset : array, optional
+        Of the predictions.
+    precision : array of shape (r, r) or (count, r, r), optional
+        A ridge on the scores.
+    with_offset : bool
+        Find the offset of every column with its scores.
+    most : int, optional
+        Take no more than so many steps; until they have settled unless given.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.losses import Squared
+    >>> from heterofactor.observed import Masked, best_scores
+    >>> W, H = np.eye(4)[None, :, :2], np.arange(6.0).reshape(1, 3, 2)
+    >>> found, _ = best_scores(Masked(W @ H.mT), Squared(), W, None, None)
+    >>> bool(np.allclose(found, H))
+    True
+    """
+    xp = namespace(W)
+    count, _, n2 = source.shape
+    rank = W.shape[-1]
+    if scores is None:
+        scores = xp.zeros((count, n2, rank), dtype=W.dtype, device=device(W))
+    frame, fixed = W, offset
+    if with_offset and offset is not None:
+        frame, fixed = xp.concat([W, xp.ones_like(W[..., :1])], axis=-1), None
+        scores = xp.concat([scores, xp.broadcast_to(offset, (count, 1, n2)).mT], axis=-1)
+        precision = None if precision is None else _bordered(precision)
+    squared = isinstance(loss, Squared)
+    for _ in range(1 if squared else most or SETTLING):
+        working: Working = (None, None)
+        if not squared:
+            _, working = source.majorise(loss, frame, scores, fixed)
+        change = source.scores(working, frame, fixed, precision) - scores
+        if reach(loss) < np.inf:
+            change = source.longest(loss, frame, change)[..., None] * change
+        scores = scores + change
+        size = float(xp.max(xp.abs(scores)))
+        if float(xp.max(xp.abs(change))) <= SETTLED * size:
+            break
+    if frame is W:
+        return scores, offset
+    return scores[..., :rank], scores[..., rank:].mT
+
+
+def _bordered(matrix: Array) -> Array:
+    """Add a row and a column of zeros."""
+    xp = namespace(matrix)
+    wide = xp.concat([matrix, matrix[..., :1] * 0], axis=-1)
+    return xp.concat([wide, wide[..., :1, :] * 0], axis=-2)
 
 
 def as_observed(source: Source) -> Observed:

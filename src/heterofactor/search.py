@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from tqdm.auto import tqdm
@@ -11,11 +11,17 @@ from tqdm.auto import tqdm
 from heterofactor.engines import Serial
 from heterofactor.factors import Scoring
 from heterofactor.linalg import Array, like, orthonormal, zeros
-from heterofactor.losses import Loss, Squared
-from heterofactor.rounds import Engine, Result, Solver, State, run
-from heterofactor.solvers import Grassmann
+from heterofactor.losses import Absolute, Loss, Robust, Squared
+from heterofactor.rounds import Engine, Result, Solver, Stage, State, run
+from heterofactor.solvers import Alternating, Grassmann
 from heterofactor.sources import Source
-from heterofactor.start import Start, random_start, spectral_start
+from heterofactor.start import Noise, Start, guessed_start, random_start, spectral_start
+
+# A threshold that is left to the data needs only a rough fit, and the noise is taken to be no
+# smaller than this share of the entries.
+PILOT_TOLERANCE = 1e-2
+PILOT_ROUNDS = 50
+LEAST_NOISE = 1e-6
 
 MakeEngine = Callable[[Sequence[Source], Sequence[State]], Engine]
 
@@ -36,6 +42,8 @@ class Found:
         The scored private states.
     history : list of (start, value, gradient)
         One entry for every round of every run.
+    loss : Loss
+        With the threshold that was found, where it was left to the data.
     interrupted : bool
         Whether the search was stopped from the keyboard; the best so far stands.
     """
@@ -45,6 +53,7 @@ class Found:
     shared: State
     locals: list[State]
     history: list[tuple[str, float, float]]
+    loss: Loss
     interrupted: bool = False
 
 
@@ -59,6 +68,8 @@ def search(
     max_rounds: int,
     n_restarts: int,
     seeds: np.random.SeedSequence,
+    finish: Stage | None = None,
+    raw_scale: float = 0.0,
     verbose: int = 0,
 ) -> Found:
     """Fit the sources from every start, and score the best fit.
@@ -77,6 +88,10 @@ def search(
         When to give up, and how many random starts to add.
     seeds : numpy SeedSequence
         For everything random.
+    finish : Stage, optional
+        The last round, that of complete data under squared loss unless given.
+    raw_scale : float
+        The size of the centred entries, where the loss has a threshold that is left to the data.
     verbose : int
         Show the progress of the rounds.
 
@@ -109,6 +124,8 @@ def search(
         engine = make_engine(sources, states)
         try:
             start = _start(engine, loss, solver, sources, ranks, example, rng, attempt)
+            if isinstance(loss, Robust) and loss.threshold is None:
+                start, loss = _pilot(engine, loss, solver, start, raw_scale)
             with tqdm(desc=f"{start.name} start", unit=" rounds", disable=not verbose) as bar:
 
                 def watch(number: int, value: float, shared: State, bar: tqdm = bar) -> None:
@@ -130,9 +147,11 @@ def search(
     result, start, locals_ = best
     engine = make_engine(sources, locals_)
     try:
-        shared = result.shared | {"basis": orthonormal(result.shared["basis"])}
-        shared = run(Scoring(), engine, loss, shared, max_rounds=1).shared
-        return Found(result, start, shared, engine.locals(), history, interrupted)
+        shared = result.shared
+        if finish is None:
+            finish, shared = Scoring(), shared | {"basis": orthonormal(shared["basis"])}
+        shared = run(finish, engine, loss, shared, max_rounds=1).shared
+        return Found(result, start, shared, engine.locals(), history, loss, interrupted)
     finally:
         engine.close()
 
@@ -151,7 +170,23 @@ def _start(
     if attempt or solver.n_shared == 0 or solver.spread:
         return random_start(solver.n_shared, example, rng, attempt, solver.spread)
     count = sum(source.shape[0] for source in sources)
-    return spectral_start(engine, loss, solver.n_shared, max(ranks), example, count, rng)
+    begin = guessed_start if hasattr(sources[0], "guess") else spectral_start
+    return begin(engine, loss, solver.n_shared, max(ranks), example, count, rng)
+
+
+def _pilot(
+    engine: Engine, loss: Robust, solver: Solver, start: Start, raw_scale: float
+) -> tuple[Start, Loss]:
+    """Fit roughly under the absolute loss, and set the threshold from the noise that is left."""
+    pilot = Alternating(solver.n_shared, tol=PILOT_TOLERANCE)
+    rough = Absolute().at_noise(raw_scale)
+    result = run(
+        pilot, engine, rough, pilot.start(orthonormal(start.basis)), max_rounds=PILOT_ROUNDS
+    )
+    found = run(Noise(), engine, rough, result.shared, max_rounds=1).shared
+    scale = max(float(found["noise"]), LEAST_NOISE * raw_scale)
+    start = replace(start, basis=orthonormal(result.shared["basis"]), name=f"{start.name}, robust")
+    return start, loss.at_noise(scale)
 
 
 def newcomer(source: Source, rank: int, basis: Array, tol: float) -> State:

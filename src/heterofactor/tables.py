@@ -73,6 +73,11 @@ class Tables:
         """The length of each source along the axis that is its own."""
         return [int(v.shape[0 if self.shared_axis == "features" else 1]) for v in self.values]
 
+    @property
+    def has_sparse(self) -> bool:
+        """Whether any table is sparse."""
+        return any(is_sparse(table) for table in self.values)
+
     def example(self) -> Array:
         """Return an empty array of the shared length, in the tables' library and precision."""
         first = self.values[0]
@@ -81,17 +86,23 @@ class Tables:
         matrix = first.mT if self.shared_axis == "features" else first
         return matrix[:, :0]
 
-    def centres(self, centre: Centre) -> list[Array | None]:
-        """Return what to subtract from each table: one number for each of its features.
+    @cached_property
+    def complete(self) -> bool:
+        """Whether no entry is missing; what is infinite is refused.
 
-        The means are also where an entry that is not finite shows, at no further cost.
+        Every entry shows in the mean of its feature, which is needed anyway.
         """
-        with np.errstate(over="ignore", invalid="ignore"):  # said in our words below
-            means = self._means()
-        for place, mean in enumerate(means):
+        complete = True
+        for place, mean in enumerate(self._means):
             xp = namespace(mean)
             if not bool(xp.all(xp.isfinite(mean))):
-                self._refuse_non_finite(place)
+                self._refuse_infinite(place)
+                complete = False
+        return complete
+
+    def centres(self, centre: Centre) -> list[Array | None]:
+        """Return what to subtract from each complete table: one number for each feature."""
+        means = self._means
         if centre is None:
             return [None] * len(means)
         if centre == "source":
@@ -114,20 +125,23 @@ class Tables:
         alike = all(isinstance(v, np.ndarray) and v.shape == first.shape for v in self.values)
         return np.stack(self.values) if alike and first.nbytes <= STACKED_BYTES else None
 
+    @cached_property
     def _means(self) -> list[Array]:
-        if self._stacked is not None:
-            means = _column_means(self._stacked)
-            return list(namespace(means).unstack(means))
-        return [_column_means(table) for table in self.values]
+        with np.errstate(over="ignore", invalid="ignore"):  # said in our words elsewhere
+            if self._stacked is not None:
+                means = _column_means(self._stacked)
+                return list(namespace(means).unstack(means))
+            return [_column_means(table) for table in self.values]
 
-    def _refuse_non_finite(self, place: int) -> None:
+    def _refuse_infinite(self, place: int) -> None:
         name, table = self.names[place], self.values[place]
         entries = table.tocoo() if is_sparse(table) else table
         values = entries.data if is_sparse(table) else table
         xp = namespace(values)
-        nan = xp.isnan(values)
-        kind, bad = ("NaN", nan) if bool(xp.any(nan)) else ("infinity", ~xp.isfinite(values))
+        bad = xp.isinf(values)
         if not bool(xp.any(bad)):
+            if bool(xp.any(xp.isnan(values))):
+                return
             raise ValueError(
                 f"Source {name!r} holds values too large to add up, even in double precision: "
                 "rescale it."
@@ -141,9 +155,9 @@ class Tables:
         elif self.positions:
             column = int(self.positions[place][column])
         raise ValueError(
-            f"Source {name!r} contains {kind}: {len(found[0])} of its entries, the first in row "
-            f"{row}, column {column}{' of X' if self.positions else ''}. Missing entries are not "
-            "supported yet: fill them in, or drop their rows or columns."
+            f"Source {name!r} contains infinity: {len(found[0])} of its entries, the first in row "
+            f"{row}, column {column}{' of X' if self.positions else ''}. If these are missing "
+            "entries, write NaN for them."
         )
 
     def sources(
@@ -155,7 +169,7 @@ class Tables:
         """
         if self._stacked is not None and len(set(ranks)) == 1:
             stack, centres = self._centred(centres)
-            members = _shards(range(len(self.names)), stack[0, ...], SHARD_BYTES)
+            members = divide(range(len(self.names)), stack[0, ...], SHARD_BYTES)
             stacks: list[Source] = [
                 self._dense(stack[p[0] : p[-1] + 1, ...], centres, p) for p in members
             ]
@@ -167,7 +181,7 @@ class Tables:
         made: list[Source] = []
         members = []
         for (kind, *_), group in alike.items():
-            shards = _shards(group, self.values[group[0]], SHARD_BYTES if kind else GATHERED_BYTES)
+            shards = divide(group, self.values[group[0]], SHARD_BYTES if kind else GATHERED_BYTES)
             gather = self._stack if kind is True else self._gathered
             made += [gather(places, centres) for places in shards]
             members += shards
@@ -401,8 +415,25 @@ def _names(sources: Any) -> list[Hashable]:
     return list(sources.tolist() if hasattr(sources, "tolist") else sources)
 
 
-def _shards(places: Sequence[int], matrix: Array, most: int) -> list[list[int]]:
-    """Divide matrices of one shape into an even number of shards of about so many bytes."""
+def divide(places: Sequence[int], matrix: Array, most: int) -> list[list[int]]:
+    """Divide matrices of one shape into an even number of shards of about so many bytes.
+
+    Parameters
+    ----------
+    places : sequence of int
+        Of the matrices.
+    matrix : array
+        One of them.
+    most : int
+        How many bytes a shard should have at most.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.tables import divide
+    >>> divide(range(4), np.zeros((1000, 1000)), 16_000_000)
+    [[0, 1], [2, 3]]
+    """
     total = _bytes(matrix) * len(places)
     if total <= UNDIVIDED_BYTES:
         return [list(places)]

@@ -109,11 +109,21 @@ class Averaging:
         for _ in range(POWER_ITERATIONS):
             power = orthonormal(source.normal(power))
         largest, _ = leading(power.mT @ source.normal(power), 1)
+        norm = namespace(power).sqrt(largest[:, 0])
+        if "scores" in local:  # a rough fit has gone before, in the units of the data
+            scores = local["scores"]
+            return {
+                "unique": local["unique"],
+                "shared_scores": scores[..., : self.n_shared],
+                "unique_scores": scores[..., self.n_shared :],
+                "norm": norm,
+                "unscaled": norm,
+            }
         return {
             "unique": draw(n1, rank),
             "shared_scores": draw(n2, self.n_shared),
             "unique_scores": draw(n2, rank),
-            "norm": namespace(power).sqrt(largest[:, 0]),
+            "norm": norm,
         }
 
     def step(
@@ -125,6 +135,9 @@ class Averaging:
         Ul, Vg, Vl = local["unique"], local["shared_scores"], local["unique_scores"]
         if float(unit) == 0:
             return local, self._scale(Ug, local)
+        if "unscaled" in local:
+            Vg, Vl = Vg / unit, Vl / unit
+            local = {name: value for name, value in local.items() if name != "unscaled"}
 
         # correct: Ul <- Ul - Ug (Ug'Ug)^-1 Ug'Ul, and Vg takes up what Ul gives away
         given = xp.linalg.solve(Ug.mT @ Ug, Ug.mT @ Ul)

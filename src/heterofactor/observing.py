@@ -1,0 +1,349 @@
+"""From tables with holes, or of what was observed only, to sources that answer for what is there.
+
+The other half of `tables`, for data that are not complete or not to be fitted by squares alone.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from heterofactor.linalg import Array, like, namespace, to_numpy
+from heterofactor.losses import Absolute, Linked, Loss, Robust
+from heterofactor.numeric import is_sparse
+from heterofactor.observed import Masked, Observed
+from heterofactor.tables import SHARD_BYTES, STACKED_BYTES, Centre, Tables, divide
+
+
+def observed_sources(
+    tables: Tables,
+    ranks: Sequence[int],
+    loss: Loss,
+    centre: Centre,
+    *,
+    absent: bool = False,
+    weights: Sequence[Array | None] | None = None,
+) -> tuple[list[Observed], list[list[int]]]:
+    """Return sources for solvers, and which tables each of them stands for.
+
+    Parameters
+    ----------
+    tables : Tables
+        Dense ones may have NaN where nothing was observed.
+    ranks : sequence of int
+        Their unique ranks; only tables of one rank are stacked.
+    loss : Loss
+        Under which the centres are found.
+    centre : {"source", "global", None}
+        What of each feature is fitted as an offset.
+    absent : bool
+        Whether the entries that a sparse table does not store were not observed; otherwise they
+        are zeros.
+    weights : sequence of array or None, optional
+        For each table, how much its entries count.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.losses import Squared
+    >>> from heterofactor.observing import observed_sources
+    >>> from heterofactor.tables import read_tables
+    >>> tables = read_tables([np.array([[1.0, np.nan], [3.0, 4.0]]), np.eye(2)])
+    >>> sources, members = observed_sources(tables, [1, 1], Squared(), "source")
+    >>> sources[0].counts[0].tolist(), sources[0].centre[0].ravel().tolist(), members
+    ([[2.0, 1.0], [2.0, 2.0]], [2.0, 4.0], [[0, 1]])
+    """
+    given = weights or [None] * len(tables.names)
+    alike: dict[tuple[Any, ...], list[int]] = {}
+    for place, table in enumerate(tables.values):
+        sparse = absent and is_sparse(table)
+        small = not sparse and np.prod(table.shape) * 8 <= STACKED_BYTES
+        alike.setdefault((sparse, *table.shape, ranks[place], small or place), []).append(place)
+    sources: list[Observed] = []
+    members: list[list[int]] = []
+    for (sparse, *_), group in alike.items():
+        if sparse:
+            sources.append(_entries(tables, group[0], given[group[0]], centre))
+            members.append(group)
+            continue
+        for places in divide(group, tables.values[group[0]], SHARD_BYTES):
+            stack = [_masked(tables, place, given[place]) for place in places]
+            sources.append(_stacked(stack, tables, centre))
+            members.append(places)
+    if centre == "global":
+        sources = _with_global_centre(sources)
+    _check_observable(sources, members, tables.names, loss)
+    _warn_of_gaps(sources, members, ranks, tables)
+    return [source.located(_located_by(loss, sources)) for source in sources], members
+
+
+def _masked(tables: Tables, place: int, weight: Array | None) -> tuple[Array, Array | None]:
+    """Return a table's entries, zero where nothing was observed, and how much they count."""
+    table = tables.values[place]
+    values = table.toarray() if is_sparse(table) else table
+    xp = namespace(values)
+    hole = xp.isnan(values)
+    if weight is None and not bool(xp.any(hole)):
+        return values, None
+    seen = xp.astype(~hole, values.dtype)
+    seen = seen if weight is None else seen * like(weight, values)
+    return xp.where(hole, 0.0, values), seen
+
+
+def _stacked(
+    parts: Sequence[tuple[Array, Array | None]], tables: Tables, centre: Centre
+) -> Masked:
+    xp = namespace(parts[0][0])
+    values = xp.stack([value for value, _ in parts])
+    weight = None
+    if any(part is not None for _, part in parts):
+        ones = xp.ones_like(parts[0][0])
+        weight = xp.stack([ones if part is None else part for _, part in parts])
+    offset = None
+    if centre is not None:
+        offset = _weighted_means(values, weight)
+    if tables.shared_axis == "features":
+        values = values.mT
+        weight = None if weight is None else weight.mT
+        offset = None if offset is None else offset.mT
+    return Masked(values, weight, offset)
+
+
+def _weighted_means(values: Array, weight: Array | None) -> Array:
+    """Return the mean of what was observed of each feature; zero where nothing was."""
+    xp = namespace(values)
+    if weight is None:
+        return xp.mean(values, axis=-2, keepdims=True)
+    total = xp.sum(weight, axis=-2, keepdims=True)
+    return xp.sum(values * weight, axis=-2, keepdims=True) / xp.where(total > 0, total, 1.0)
+
+
+def _entries(tables: Tables, place: int, weight: Array | None, centre: Centre) -> Any:
+    from heterofactor.entries import Entries
+
+    table = tables.values[place].tocsr()
+    counts = None if weight is None else _at_entries(table, weight)
+    total = np.bincount(table.indices, counts, minlength=table.shape[1])
+    values = table.data if counts is None else table.data * counts
+    sums = np.bincount(table.indices, values, minlength=table.shape[1])
+    means = (sums / np.where(total > 0, total, 1)).astype(table.dtype)[None, None, :]
+    offset = None if centre is None else means
+    stored = table.copy()
+    if counts is not None:
+        stored.data = counts
+    if tables.shared_axis == "features":
+        table, stored = table.T, stored.T
+        offset = None if offset is None else offset.mT
+    return Entries.of(table, stored if counts is not None else None, offset)
+
+
+def _at_entries(table: Any, weight: Array) -> Array:
+    rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))
+    if is_sparse(weight):
+        weight = weight.tocsr()
+        return np.asarray(weight[rows, table.indices], dtype=table.dtype).ravel()
+    return np.broadcast_to(weight, table.shape)[rows, table.indices].astype(table.dtype)
+
+
+def _with_global_centre(sources: list[Observed]) -> list[Observed]:
+    """Give all sources the mean over all that was observed of each feature."""
+    counts = sum(to_numpy(source.counts[0]).sum(axis=0) for source in sources)
+    sums = sum(
+        (to_numpy(source.counts[0])[..., None] * to_numpy(source.centre)).sum(axis=0)
+        for source in sources
+    )
+    mean = sums / np.where(counts > 0, counts, 1)[:, None]
+    return [
+        replace(
+            source,  # type: ignore[type-var]
+            centre=like(np.broadcast_to(mean, source.centre.shape), source.centre),
+        )
+        for source in sources
+    ]
+
+
+def _located_by(loss: Loss, sources: Sequence[Observed]) -> Loss:
+    """Return the loss under which centres are found; a robust one, where the threshold is open."""
+    if isinstance(loss, Robust) and loss.threshold is None:
+        return Absolute().at_noise(raw_scale(sources))
+    return loss
+
+
+def raw_scale(sources: Sequence[Observed]) -> float:
+    """Return the robust standard deviation of all centred entries together.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.observed import Masked
+    >>> from heterofactor.observing import raw_scale
+    >>> entries = np.random.default_rng(0).normal(size=(1, 50, 50))
+    >>> round(raw_scale([Masked(entries)]), 1)
+    1.0
+    """
+    counts = [float(to_numpy(source.counts[0]).sum()) for source in sources]
+    variances = []
+    for source in sources:
+        count, n1, n2 = source.shape
+        none = like(np.zeros((count, n1, 0)), source.energy)
+        other = like(np.zeros((count, n2, 0)), source.energy)
+        variances.append(float(to_numpy(source.noise(none, other, source.centre)).mean()))
+    total = sum(c * v for c, v in zip(counts, variances, strict=True)) / max(sum(counts), 1)
+    return total**0.5 or 1.0
+
+
+def equalised(source: Observed) -> Observed:
+    """Return the source with each matrix counting one, whatever its size and units.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.observed import Masked
+    >>> from heterofactor.observing import equalised
+    >>> equalised(Masked(np.full((1, 2, 2), 3.0))).energy.tolist()
+    [1.0]
+    """
+    xp = namespace(source.energy)
+    energy = xp.where(source.energy > 0, source.energy, 1.0)
+    weighted: Any = source.weighted(energy**-0.5)
+    return weighted  # type: ignore[no-any-return]
+
+
+def _check_observable(
+    sources: Sequence[Observed],
+    members: Sequence[Sequence[int]],
+    names: Sequence[Hashable],
+    loss: Loss,
+) -> None:
+    for source, places in zip(sources, members, strict=True):
+        seen = to_numpy(source.counts[0]).sum(axis=-1)
+        for name, entries in zip([names[place] for place in places], seen, strict=True):
+            if entries == 0:
+                raise ValueError(
+                    f"Source {name!r} has no observed entry at all: leave it out; after the fit, "
+                    "add_source can learn it once something is observed."
+                )
+        if isinstance(loss, Linked):
+            bad = to_numpy(source.refused(loss.unobservable))
+            for name, value in zip([names[place] for place in places], bad, strict=True):
+                if not np.isnan(value):
+                    kind = type(loss).__name__.lower()
+                    expected = {"logistic": "0 and 1", "poisson": "whole numbers from 0 on"}
+                    raise ValueError(
+                        f"Source {name!r} holds {value:g}, which cannot be observed under "
+                        f"loss={kind!r}: expected only {expected.get(kind, 'other values')}. "
+                        "Choose another loss, or recode the entries."
+                    )
+
+
+def _warn_of_gaps(
+    sources: Sequence[Observed],
+    members: Sequence[Sequence[int]],
+    ranks: Sequence[int],
+    tables: Tables,
+) -> None:
+    """Say which sources have lines that were never observed, or hardly anything at all."""
+    lines = ("features", "samples") if tables.shared_axis == "features" else ("samples", "features")
+    for source, places in zip(sources, members, strict=True):
+        _, n1, n2 = source.shape
+        for k, place in enumerate(places):
+            name, rank = tables.names[place], ranks[place]
+            counts = [to_numpy(count)[k] for count in source.counts]
+            for what, count in zip(lines, counts, strict=True):
+                if empty := int((count == 0).sum()):
+                    warnings.warn(
+                        f"Source {name!r}: {empty} of its {len(count)} {what} have no observed "
+                        "entry; what is fitted for them is the centre, and what other sources "
+                        "say.",
+                        stacklevel=5,
+                    )
+            seen, own = int(counts[0].sum()), rank * (n1 + n2)
+            if seen < own:
+                warnings.warn(
+                    f"Source {name!r} has {seen} observed entries, fewer than the {own} numbers of "
+                    f"its unique part (rank {rank}): do not trust that part, or lower n_unique "
+                    "for it, or set a ridge.",
+                    stacklevel=5,
+                )
+
+
+def read_weights(weights: Any, tables: Tables) -> list[Array | None] | None:
+    """Read how much entries count, as they come beside the tables.
+
+    Parameters
+    ----------
+    weights : dict, list or array, optional
+        For a dict or list of tables, one for each; for one table, one array. Each has the shape of
+        its table, or one number for each of its samples (rows).
+    tables : Tables
+        What they are for.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.observing import read_weights
+    >>> from heterofactor.tables import read_tables
+    >>> tables = read_tables({"north": np.ones((2, 3))})
+    >>> read_weights({"north": [1, 2]}, tables)[0].shape
+    (2, 1)
+    """
+    if weights is None:
+        return None
+    names = tables.names
+    if isinstance(weights, Mapping):
+        if unknown := [name for name in weights if name not in names]:
+            raise ValueError(f"weights= names {unknown[0]!r}, which is no source.")
+        return [_weight(weights.get(name), name, tables, k) for k, name in enumerate(names)]
+    if tables.container != "table":
+        if len(weights) != len(names):
+            raise ValueError(
+                f"weights= has {len(weights)} entries, but there are {len(names)} sources: give "
+                "one array for each."
+            )
+        return [_weight(weights[k], name, tables, k) for k, name in enumerate(names)]
+    if not tables.positions:
+        return [_weight(weights, names[0], tables, 0)]
+    whole = weights.tocsr() if is_sparse(weights) else np.asarray(weights, dtype=float)
+    expected = sum(len(positions) for positions in tables.positions)
+    length = whole.shape[0 if tables.shared_axis == "features" or whole.ndim == 1 else 1]
+    by_rows = tables.shared_axis == "features"
+    if (by_rows or whole.ndim == 2) and length != expected:
+        raise ValueError(
+            f"weights= has shape {tuple(whole.shape)}, which does not fit X: expected its shape, "
+            "or one number for each of its rows."
+        )
+    found = []
+    for k, (name, positions) in enumerate(zip(names, tables.positions, strict=True)):
+        part = whole
+        if by_rows:
+            part = whole[positions]
+        elif whole.ndim == 2:
+            part = whole[:, positions]
+        found.append(_weight(part, name, tables, k))
+    return found
+
+
+def _weight(weight: Any, name: Hashable, tables: Tables, place: int) -> Array | None:
+    if weight is None:
+        return None
+    if is_sparse(weight):
+        return weight
+    found = np.asarray(weight, dtype=float)
+    shape = tuple(tables.values[place].shape)
+    if found.shape == shape[:1]:
+        found = found[:, None]
+    elif found.shape != shape:
+        raise ValueError(
+            f"The weights of source {name!r} have shape {found.shape}, but its table has {shape}: "
+            "give one weight for each entry, or one for each row."
+        )
+    if not bool(np.isfinite(found).all()) or bool((found < 0).any()):
+        raise ValueError(
+            f"The weights of source {name!r} hold {found[~(found >= 0) | ~np.isfinite(found)][0]}: "
+            "expected finite numbers from zero on."
+        )
+    return found
