@@ -219,9 +219,10 @@ def test_different_columns_are_named(files, tmp_path, out):
     assert_refused(result, "'west' has 2 features", "'north' has 6")
 
 
-def test_missing_values_are_counted(tmp_path, out):
-    path = write(tmp_path / "a.csv", "x,y,z\n1,2,3\n3,,4\n5,6,7\n")
-    assert_refused(run("fit", path, *RANKS, "--out", out), "'a' contains NaN", "row 1, column 1")
+def test_infinite_values_are_counted(tmp_path, out):
+    path = write(tmp_path / "a.csv", "x,y,z\n1,2,3\n3,inf,4\n5,6,7\n")
+    refused = run("fit", path, *RANKS, "--out", out)
+    assert_refused(refused, "'a' contains infinity", "row 1, column 1")
 
 
 def test_ranks_too_large_are_refused(files, out):

@@ -398,7 +398,9 @@ def test_diagnostics_tell_a_weak_direction_and_unique_parts_that_look_alike() ->
         ({"scale": "all"}, "scale is 'all'"),
         ({"solver": "sgd"}, "solver is 'sgd': expected one of"),
         ({"engine": "ray"}, "engine is 'ray': expected one of"),
-        ({"loss": "huber"}, "loss is 'huber': expected one of"),
+        ({"loss": "cubic"}, "loss is 'cubic': expected one of"),
+        ({"ridge": -1}, "ridge is -1: expected a number from zero on"),
+        ({"missing": "zeros"}, "missing is 'zeros': expected one of"),
         ({"shared_axis": "rows"}, "shared_axis is 'rows'"),
         ({"n_shared": 4, "n_unique": 2}, "need 6 features, but the sources share 5"),
     ],
@@ -408,13 +410,9 @@ def test_wrong_parameters_say_what_was_expected(parameters: dict, message: str) 
         HMF(**parameters).fit({"a": np.eye(5), "b": np.ones((4, 5))})
 
 
-def test_a_loss_that_would_be_taken_for_the_square_is_refused() -> None:
-    class Fourth:
-        def __repr__(self) -> str:
-            return "Fourth()"
-
-    with pytest.raises(ValueError, match=r"loss is Fourth\(\): HMF fits the squared loss only"):
-        HMF(loss=Fourth()).fit({"a": np.eye(5)})
+def test_an_object_that_is_no_loss_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"loss is 7, which has no value, slope and majorise"):
+        HMF(loss=7).fit({"a": np.eye(5)})  # type: ignore[arg-type]
 
 
 def test_unknown_source_says_which_there_are() -> None:

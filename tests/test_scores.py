@@ -225,8 +225,8 @@ def test_shared_samples_without_a_word_on_the_source():
         fitted("samples").transform(np.ones((4, 20)))
 
 
-def test_new_samples_with_holes():
-    with refused("Source 'a' contains NaN: 1 of its entries, the first in row 1, column 2."):
+def test_new_samples_with_infinities():
+    with refused("Source 'a' contains infinity: 1 of its entries, the first in row 1, column 2."):
         table = np.ones((2, 12))
-        table[1, 2] = np.nan
+        table[1, 2] = np.inf
         fitted().transform({"a": table})

@@ -23,7 +23,6 @@ from heterofactor.linalg import (
 from heterofactor.losses import Loss, left_over
 from heterofactor.observed import Observed, as_observed, best_scores
 from heterofactor.rounds import Message, State
-from heterofactor.search import Found
 from heterofactor.solvers.alternating import Offsets, joined, standing
 from heterofactor.sources import Source
 
@@ -65,7 +64,7 @@ class ScoringObserved:
         W = joined(basis, unique)
         turned = W.mT @ self._levelled(raw)
         scores = None if scores is None else scores @ turned.mT
-        if not self.penalised:
+        if scores is None or not self.penalised:
             scores, offset = best_scores(
                 seen, loss, W, scores, offset, with_offset=self.offsets == "columns"
             )
@@ -133,13 +132,16 @@ def offsets_by_source(
 
 
 def turned_by_source(
-    found: Found, members: Sequence[Sequence[int]], names: Sequence[Hashable]
+    shared: State,
+    locals_: Sequence[State],
+    members: Sequence[Sequence[int]],
+    names: Sequence[Hashable],
 ) -> dict[Hashable, Array]:
     """Return, for each source, what turns its canonical frame into the one that had the ridge."""
     turned: dict[Hashable, Array] = {}
-    turn = found.shared["turn"]
+    turn = shared["turn"]
     r1 = turn.shape[-1]
-    for local, places in zip(found.locals, members, strict=True):
+    for local, places in zip(locals_, members, strict=True):
         for k, place in enumerate(places):
             raw = local["turned"][k, ...]
             xp = namespace(raw)
@@ -147,9 +149,7 @@ def turned_by_source(
     return turned
 
 
-def _residual(
-    source: Observed, loss: Loss, W: Array, H: Array, offset: Array | None
-) -> Array:
+def _residual(source: Observed, loss: Loss, W: Array, H: Array, offset: Array | None) -> Array:
     """Return the sum of squares that the fit leaves, as if every entry had been observed."""
     xp = namespace(W)
     left, _ = source.majorise(_Left(loss), W, H, offset)

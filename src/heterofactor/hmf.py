@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import warnings
-from dataclasses import replace
 from collections.abc import Hashable, Sequence
+from dataclasses import replace
 from numbers import Integral, Real
 from typing import Any, Literal, Self
 
@@ -251,7 +251,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self.loss_ = found.loss
         self._turned = {}
         if _penalised(solver):
-            self._turned = turned_by_source(found, members, tables.names)
+            self._turned = turned_by_source(found.shared, found.locals, members, tables.names)
         self._record(found, 1.0)
 
     def _search(
@@ -297,6 +297,11 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
                     f"{name} is {getattr(self, name)!r}: expected one of "
                     f"{', '.join(map(repr, allowed))}."
                 )
+        if self.centre == "global" and self.shared_axis == "samples":
+            raise ValueError(
+                "centre='global' needs features that all sources share, but they share their "
+                "samples (shared_axis='samples'): use centre='source' or centre=None."
+            )
         pair = (self.ridge,) if isinstance(self.ridge, Real) else self.ridge
         numbers = [value for value in pair if isinstance(value, Real) and 0 <= value < np.inf]
         if len(numbers) != len(pair) or len(pair) > 2:
@@ -307,12 +312,18 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
 
     def _loss(self) -> Loss:
         loss: Loss = _named("loss", self.loss, LOSSES, make=True)
+        if not all(hasattr(loss, name) for name in ("value", "slope", "majorise")):
+            raise TypeError(
+                f"loss is {loss!r}, which has no value, slope and majorise: give one of "
+                f"{', '.join(map(repr, LOSSES))}, or an object with these methods."
+            )
         return loss
 
     def _ridge(self) -> tuple[float, float]:
         """Return the ridges of shared and unique factors."""
-        pair = (self.ridge, self.ridge) if isinstance(self.ridge, Real) else tuple(self.ridge)
-        return float(pair[0]), float(pair[1])
+        given: Any = self.ridge
+        shared, unique = (given, given) if isinstance(given, Real) else given
+        return float(shared), float(unique)
 
     def _solver(self, default: str) -> Solver:
         """Return the solver; one that was given keeps its settings, but the ranks are ours."""
@@ -329,7 +340,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
                     "solver='auto' or 'alternating'."
                 )
             made = replace(made, ridge=ridge)
-        return made  # type: ignore[no-any-return]
+        return made
 
     def _record(self, found: Found, unit: float) -> None:
         """Keep what is known about the run; `unit` brings values back to those of the data."""

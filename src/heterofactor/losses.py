@@ -9,7 +9,7 @@ least-squares solver lowers them all.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any, Protocol, TypeVar, runtime_checkable
+from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
 
@@ -26,8 +26,8 @@ ROUNDED = 0.1
 class Loss(Protocol):
     """What a loss must answer; any frozen dataclass with these methods is one.
 
-    It may also have a `link`, which turns a prediction z into that of m (they are the same unless
-    it has), and say in `observable` what cannot be observed under it.
+    It may also be `Linked` (predictions on another scale than observations) or `Robust` (with a
+    threshold that a fit finds from the data).
     """
 
     def value(self, m: Array, z: Array) -> Array:
@@ -47,7 +47,13 @@ class Loss(Protocol):
 class Linked(Protocol):
     """A loss whose predictions are of another scale than its observations."""
 
-    reach: float
+    @property
+    def reach(self) -> float:
+        """By how much z may grow in one step under the majoriser."""
+
+    @property
+    def observable(self) -> str:
+        """What can be observed, in words."""
 
     def link(self, z: Array) -> Array:
         """Return the expected observation where z is predicted."""
@@ -57,6 +63,9 @@ class Linked(Protocol):
 
     def unobservable(self, m: Array) -> Array:
         """Say for every entry whether it cannot be observed under this loss."""
+
+    def least(self, m: Array) -> Array:
+        """Return the least value that any prediction has where `m` was observed."""
 
     def noise(self, z: Array) -> Array:
         """Return the variance of an observation, brought to the scale of z."""
@@ -246,7 +255,8 @@ class Logistic:
     array([0.5 , 0.88])
     """
 
-    reach: float = float("inf")
+    reach: ClassVar[float] = float("inf")
+    observable: ClassVar[str] = "0 and 1"
 
     def value(self, m: Array, z: Array) -> Array:
         """Return minus the logarithm of the probability of the answer."""
@@ -279,6 +289,10 @@ class Logistic:
         """Say where an entry is neither 0 nor 1."""
         return (m != 0) & (m != 1)
 
+    def least(self, m: Array) -> Array:
+        """Return zero, where the answer was certain."""
+        return m * 0
+
     def noise(self, z: Array) -> Array:
         r"""Return the variance of the logistic distribution, :math:`\pi^2 / 3`.
 
@@ -303,6 +317,7 @@ class Poisson:
     """
 
     reach: float = 1.0
+    observable: ClassVar[str] = "whole numbers from 0 on"
 
     def value(self, m: Array, z: Array) -> Array:
         """Return minus the logarithm of the count's probability, up to a constant."""
@@ -332,6 +347,11 @@ class Poisson:
         """Say where an entry is negative or no whole number."""
         return (m < 0) | (m != namespace(m).round(m))
 
+    def least(self, m: Array) -> Array:
+        """Return the value where the expected count is the observed one."""
+        xp = namespace(m)
+        return m - m * xp.log(xp.where(m > 0, m, 1.0))
+
     def noise(self, z: Array) -> Array:
         r"""Return the variance of a log-normal of the same mean and variance, in logarithms."""
         return namespace(z).log1p(1 / self.link(z))
@@ -340,7 +360,33 @@ class Poisson:
 # Where a Poisson mean is beyond exp(30), or below its inverse, the prediction is held back.
 FARTHEST = 30.0
 
-Kind = TypeVar("Kind", bound=Loss)
+
+@dataclass(frozen=True)
+class Excess:
+    """What a loss is above the least that any prediction could have: half a deviance.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.losses import Excess, Poisson
+    >>> float(Excess(Poisson()).value(np.asarray(1.0), np.asarray(0.0)))
+    0.0
+    """
+
+    loss: Loss
+
+    def value(self, m: Array, z: Array) -> Array:
+        """Return the loss above its least, entry by entry."""
+        value = self.loss.value(m, z)
+        return value - self.loss.least(m) if isinstance(self.loss, Linked) else value
+
+    def slope(self, m: Array, z: Array) -> Array:
+        """Return the slope of the loss."""
+        return self.loss.slope(m, z)
+
+    def majorise(self, m: Array, z: Array) -> tuple[Array, Array]:
+        """Return the majoriser of the loss."""
+        return self.loss.majorise(m, z)
 
 
 def link(loss: Loss, z: Array) -> Array:
@@ -369,6 +415,23 @@ def left_over(loss: Loss, m: Array, z: Array) -> Array:
     array([4.])
     """
     return loss.noise(z) if isinstance(loss, Linked) else (m - z) ** 2
+
+
+def at_noise(loss: Any, scale: float) -> Any:
+    """Return the loss for noise of this standard deviation, where its threshold is open.
+
+    Examples
+    --------
+    >>> from heterofactor.losses import Huber, at_noise
+    >>> at_noise(Huber(), 1.0), at_noise(Huber(threshold=3.0), 1.0)
+    (Huber(threshold=1.345), Huber(threshold=3.0))
+    """
+    return loss.at_noise(scale) if is_open(loss) else loss
+
+
+def is_open(loss: Loss) -> bool:
+    """Say whether the loss has a threshold that is left to the data."""
+    return isinstance(loss, Robust) and loss.threshold is None
 
 
 def reach(loss: Loss) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Hashable, Sequence
-from numbers import Integral
+from numbers import Integral, Real
 from typing import Any, Self
 
 import numpy as np
@@ -17,12 +17,18 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from heterofactor.canonical import offsets_by_source
 from heterofactor.containers import as_brought, configured_output, contain
 from heterofactor.factors import Factors, Part
-from heterofactor.linalg import Array, beside, squared_norm, zeros
+from heterofactor.guess import newcomer_observed
+from heterofactor.linalg import Array, beside, namespace, zeros
+from heterofactor.losses import Loss, Squared, link
+from heterofactor.observing import observed_source, observed_sources
+from heterofactor.projecting import Projection
 from heterofactor.ranks import Ranks, resolve_ranks
-from heterofactor.scores import centre_of, centred, score_samples
+from heterofactor.scores import centre_of, score_samples
 from heterofactor.search import newcomer
+from heterofactor.solvers.alternating import Offsets
 from heterofactor.tables import Centre, SharedAxis, Tables, is_collection, read_tables
 
 
@@ -42,6 +48,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
     shared_axis: SharedAxis
     centre: Centre
     tol: float
+    loss_: Loss
+    _turned: dict[Hashable, Array]
 
     def _keep(self, factors: Factors, centres: Sequence[Array | None], tables: Tables) -> None:
         """Keep the answer, and what is needed to give results back as the user brought the data."""
@@ -164,7 +172,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             Of the source; all of them, in the container that was fitted, if left out.
         part : {"both", "shared", "unique"}
             With ``"both"`` the centre is added, so that the table compares with the data; the
-            shared and the unique part are deviations from it.
+            shared and the unique part are deviations from it. Under a loss with a link, ``"both"``
+            is on the scale of the data, and the parts are on that of the link.
 
         Returns
         -------
@@ -214,11 +223,26 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         if self.shared_axis == "features":
             self._check_features(tables, [None])
         ranks = resolve_ranks(self.n_shared, int(rank), tables)
-        centres = tables.centres(self.centre)
-        if self.centre == "global":
-            centres = [centre_of(self.centres_, None)]
-        stacks, _ = tables.sources(centres, ranks)
-        local = newcomer(stacks[0], ranks[0], self.factors_.shared_basis, self.tol)
+        absent = getattr(self, "missing", "nan") == "absent"
+        shared = centre_of(self.centres_, None) if self.centre == "global" else None
+        if (
+            tables.complete
+            and isinstance(self.loss_, Squared)
+            and not (absent and tables.has_sparse)
+        ):
+            centres = tables.centres(self.centre) if shared is None else [shared]
+            stacks, _ = tables.sources(centres, ranks)
+            local = newcomer(stacks[0], ranks[0], self.factors_.shared_basis, self.tol)
+        else:
+            seen, _ = observed_sources(tables, ranks, self.loss_, self.centre, absent=absent)
+            offsets: Offsets = None
+            if self.centre == "source":
+                offsets = "rows" if self.shared_axis == "features" else "columns"
+            basis = self.factors_.shared_basis
+            local = newcomer_observed(
+                seen[0], ranks[0], basis, self.loss_, self.tol, offsets=offsets, centre=shared
+            )
+            centres = offsets_by_source([local], [[0]])
         self.factors_ = self.factors_.with_source(name, local)
         self.centres_ = {**self.centres_, name: centres[0]}
         self._labels = {**self._labels, name: (tables.index[0], tables.columns[0])}
@@ -226,28 +250,102 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         return self
 
     def score(self, X: Any, y: Any = None, *, sources: Any = None) -> float:
-        """Return the share of the samples' variance that shared and unique parts explain.
+        """Return how much of the loss of observed entries the fit explains.
+
+        Under squared loss that is the share of the samples' variance; under others, the share of
+        the deviance from the centre alone.
 
         Parameters
         ----------
         X, sources
-            As for `transform`.
-        y : None
-            Not used.
+            As for `transform`: what the scores of the samples are found from.
+        y : table, or list or dict of them, optional
+            Of the shape of X: the entries to be predicted, NaN (or absent) for all others. Those
+            of X itself unless given; anything that is no such table is not used.
 
         Returns
         -------
         float
-            1 for a perfect fit; comparable between ranks on samples held out.
+            1 for a perfect fit; comparable between ranks on entries or samples held out.
         """
         tables, names, parts = self._score(X, sources)
-        residual = total = 0.0
-        for table, name, (shared, unique) in zip(tables.values, names, parts, strict=True):
-            rows = centred(table, centre_of(self.centres_, name))
-            left = rows - self._rebuilt(name, shared, unique)
-            residual += float(squared_norm(left))
-            total += float(squared_norm(rows))
-        return 1.0 if total == 0 else 1 - residual / total
+        targets = self._targets(y, tables, sources)
+        projection, by_samples = self._projection(), self.shared_axis == "samples"
+        left = total = 0.0
+        for place, (name, scores) in enumerate(zip(names, parts, strict=True)):
+            source = observed_source(targets, place, self.loss_, absent=projection.absent)
+            left += projection.misfit(source, name, scores, by_samples)
+            total += projection.misfit(source, name, None, by_samples)
+        return 1.0 if total == 0 else 1 - left / total
+
+    def impute(self, X: Any, *, sources: Any = None, everywhere: bool = False) -> Any:
+        """Fill what is missing with what is expected there, given what was observed.
+
+        Parameters
+        ----------
+        X, sources
+            As for `transform`; missing entries are NaN.
+        everywhere : bool
+            Replace the observed entries as well, by what the fit makes of them.
+
+        Returns
+        -------
+        table, or list or dict of them
+            As the user gave X, with observed entries unchanged unless asked for; on the scale on
+            which they were observed (probabilities under logistic loss, expected counts under
+            Poisson loss).
+        """
+        tables, names, parts = self._score(X, sources)
+        if tables.has_sparse and not everywhere:
+            raise ValueError(
+                "There is nothing to fill in a sparse table, whose missing entries may be very "
+                "many: ask for everywhere=True, or give a dense table with NaN where entries are "
+                "missing."
+            )
+        filled = self._expected(names, parts)
+        if not everywhere:
+            pairs = zip(tables.values, filled, strict=True)
+            filled = [namespace(t).where(namespace(t).isnan(t), z, t) for t, z in pairs]
+        return self._given_back(tables, filled)
+
+    def _expected(self, names: Sequence[Any], parts: Sequence[tuple[Array, Array]]) -> list[Array]:
+        projection, by_samples = self._projection(), self.shared_axis == "samples"
+        return [
+            projection.predicted(name, *part, by_samples)
+            for name, part in zip(names, parts, strict=True)
+        ]
+
+    def _given_back(self, tables: Tables, parts: list[Array]) -> Any:
+        if tables.container == "table":
+            return as_brought(tables.collect(parts), *tables.whole)
+        labels = zip(tables.index, tables.columns, strict=True)
+        return tables.collect(
+            [as_brought(part, *label) for part, label in zip(parts, labels, strict=True)]
+        )
+
+    def _targets(self, y: Any, tables: Tables, sources: Any) -> Tables:
+        """Return the tables of entries to be predicted; those of X where y is something else."""
+        if not is_collection(y) and len(np.shape(y)) != 2:
+            return tables
+        if not is_collection(y) and sources is not None and np.ndim(sources) == 0:
+            sources = np.full(np.shape(y)[0 if self.shared_axis == "features" else 1], sources)
+        found = read_tables(y, sources, shared_axis=self.shared_axis)
+        if [t.shape for t in found.values] != [t.shape for t in tables.values]:
+            return tables
+        return found
+
+    def _projection(self) -> Projection:
+        """Return what new samples are scored with."""
+        ridge: Any = getattr(self, "ridge", 0.0)
+        return Projection(
+            self.factors_,
+            self.centres_,
+            self.loss_,
+            (ridge, ridge) if isinstance(ridge, Real) else tuple(ridge),
+            self._turned,
+            absent=getattr(self, "missing", "nan") == "absent",
+            equally=getattr(self, "scale", None) == "source",
+        )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray[Any, Any]:
         """Return the names of the columns of `transform`: shared0, ..., unique0, ...
@@ -300,14 +398,9 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         fitted = self.factors_.part(name, part)
         fitted = fitted.mT if self.shared_axis == "features" else fitted
         centre = self.centres_[name]
-        return fitted if centre is None or part != "both" else fitted + centre
-
-    def _rebuilt(self, name: Any, shared: Array, unique: Array) -> Array:
-        factors = self.factors_
-        if self.shared_axis == "samples":
-            return shared @ factors.shared_scores[name].mT + unique @ factors.unique_scores[name].mT
-        rebuilt = shared @ factors.shared_basis.mT
-        return rebuilt if name is None else rebuilt + unique @ factors.unique_bases[name].mT
+        if part != "both":
+            return fitted
+        return link(self.loss_, fitted if centre is None else fitted + centre)
 
     def _score(self, X: Any, sources: Any) -> tuple[Tables, list[Any], list[tuple[Array, Array]]]:
         """Read new samples, find their sources, and score them."""
@@ -315,11 +408,17 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         if not is_collection(X) and sources is not None and np.ndim(sources) == 0:
             sources = np.full(np.shape(X)[0 if self.shared_axis == "features" else 1], sources)
         tables = self._read(X, sources, reset=False)
-        tables.centres(None)
         names = self._names(tables, sources)
         self._check_features(tables, names)
-        equally = getattr(self, "scale", None) == "source"
-        scores = score_samples(self.factors_, self.centres_, tables, names, equally=equally)
+        projection = self._projection()
+        absent = projection.absent and tables.has_sparse
+        plain = tables.complete and not absent and not self._turned
+        if plain and isinstance(self.loss_, Squared):
+            scores = score_samples(
+                self.factors_, self.centres_, tables, names, equally=projection.equally
+            )
+        else:
+            scores = projection.scores(tables, names)
         return tables, names, scores
 
     def _names(self, tables: Tables, sources: Any) -> list[Any]:
@@ -384,6 +483,7 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         """Say what kinds of input are taken."""
         tags = super().__sklearn_tags__()
         tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
         return tags
 
 

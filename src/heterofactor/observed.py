@@ -57,7 +57,11 @@ class Observed(Source, Protocol):
 
     @property
     def counts(self) -> tuple[Array, Array]:
-        """How many entries of each row and of each column are observed, (count, n1), (count, n2)."""
+        """How many entries of each row, (count, n1), and column, (count, n2), are observed."""
+
+    @property
+    def share(self) -> Array:
+        """The mean weight of an entry: the share of those observed, if they count one; (count,)."""
 
     def majorise(
         self, loss: Loss, W: Array, H: Array, offset: Array | None
@@ -162,6 +166,12 @@ class Masked:
         return xp.sum(self._seen, axis=-1), xp.sum(self._seen, axis=-2)
 
     @cached_property
+    def share(self) -> Array:
+        """The mean weight of an entry."""
+        xp = namespace(self.matrix)
+        return xp.mean(self._seen if self.weight is None else self.weight, axis=(-2, -1))
+
+    @cached_property
     def energy(self) -> Array:
         """The weighted sum of squares of the observed entries, less their centre."""
         return self._weighted_sum(self._left(None, None, self.centre) ** 2)
@@ -188,7 +198,7 @@ class Masked:
         return self._left(None, None, self.centre) * self._seen
 
     def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
-        """Return the loss at ``Z = centre + W H'``, its slope times `H`, its transpose times `W`."""
+        """Return the loss at ``centre + W H'``, its slope times `H`, its transpose times `W`."""
         if isinstance(loss, Squared):
             left = self._left(W, H, self.centre)
             slope = -left if self.weight is None else -left * self.weight
@@ -333,7 +343,7 @@ class Masked:
         return like(np.asarray(found), self.matrix)
 
     def _left(self, W: Array | None, H: Array | None, offset: Array | None) -> Array:
-        """What a prediction leaves of the matrices."""
+        """Return what a prediction leaves of the matrices."""
         left = self.matrix if offset is None else self.matrix - offset
         return left if W is None or H is None else left - W @ H.mT
 
@@ -467,9 +477,7 @@ def best_scores(
         precision = None if precision is None else _bordered(precision)
     squared = isinstance(loss, Squared)
     for _ in range(1 if squared else most or SETTLING):
-        working: Working = (None, None)
-        if not squared:
-            _, working = source.majorise(loss, frame, scores, fixed)
+        _, working = worked(source, loss, frame, scores, fixed)
         change = source.scores(working, frame, fixed, precision) - scores
         if reach(loss) < np.inf:
             change = source.longest(loss, frame, change)[..., None] * change
@@ -480,6 +488,15 @@ def best_scores(
     if frame is W:
         return scores, offset
     return scores[..., :rank], scores[..., rank:].mT
+
+
+def worked(
+    source: Observed, loss: Loss, W: Array, H: Array, offset: Array | None
+) -> tuple[Array | None, Working]:
+    """Return value and majoriser; under squared loss neither is computed, for none is needed."""
+    if isinstance(loss, Squared):
+        return None, (None, None)
+    return source.majorise(loss, W, H, offset)
 
 
 def _bordered(matrix: Array) -> Array:

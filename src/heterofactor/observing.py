@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from heterofactor.linalg import Array, like, namespace, to_numpy
-from heterofactor.losses import Absolute, Linked, Loss, Robust
+from heterofactor.losses import Absolute, Linked, Loss, is_open
 from heterofactor.numeric import is_sparse
 from heterofactor.observed import Masked, Observed
 from heterofactor.tables import SHARD_BYTES, STACKED_BYTES, Centre, Tables, divide
@@ -81,6 +81,39 @@ def observed_sources(
     return [source.located(_located_by(loss, sources)) for source in sources], members
 
 
+def observed_source(tables: Tables, place: int, loss: Loss, *, absent: bool = False) -> Observed:
+    """Return one table as a source, not centred, as for new samples.
+
+    Parameters
+    ----------
+    tables : Tables
+        The samples.
+    place : int
+        Of the table.
+    loss : Loss
+        Under which its entries must be observable.
+    absent : bool
+        Whether entries that a sparse table does not store were not observed.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.losses import Squared
+    >>> from heterofactor.observing import observed_source
+    >>> from heterofactor.tables import read_tables
+    >>> tables = read_tables(np.array([[1.0, np.nan], [3.0, 4.0]]))
+    >>> observed_source(tables, 0, Squared()).shape
+    (1, 2, 2)
+    """
+    source: Observed
+    if absent and is_sparse(tables.values[place]):
+        source = _entries(tables, place, None, None)
+    else:
+        source = _stacked([_masked(tables, place, None)], tables, None)
+    _check_values([source], [[place]], tables.names, loss)
+    return source
+
+
 def _masked(tables: Tables, place: int, weight: Array | None) -> tuple[Array, Array | None]:
     """Return a table's entries, zero where nothing was observed, and how much they count."""
     table = tables.values[place]
@@ -94,9 +127,7 @@ def _masked(tables: Tables, place: int, weight: Array | None) -> tuple[Array, Ar
     return xp.where(hole, 0.0, values), seen
 
 
-def _stacked(
-    parts: Sequence[tuple[Array, Array | None]], tables: Tables, centre: Centre
-) -> Masked:
+def _stacked(parts: Sequence[tuple[Array, Array | None]], tables: Tables, centre: Centre) -> Masked:
     xp = namespace(parts[0][0])
     values = xp.stack([value for value, _ in parts])
     weight = None
@@ -151,24 +182,25 @@ def _at_entries(table: Any, weight: Array) -> Array:
 
 def _with_global_centre(sources: list[Observed]) -> list[Observed]:
     """Give all sources the mean over all that was observed of each feature."""
-    counts = sum(to_numpy(source.counts[0]).sum(axis=0) for source in sources)
-    sums = sum(
-        (to_numpy(source.counts[0])[..., None] * to_numpy(source.centre)).sum(axis=0)
-        for source in sources
-    )
-    mean = sums / np.where(counts > 0, counts, 1)[:, None]
-    return [
-        replace(
-            source,  # type: ignore[type-var]
-            centre=like(np.broadcast_to(mean, source.centre.shape), source.centre),
+    counts, sums = 0.0, 0.0
+    for source in sources:
+        seen = to_numpy(source.counts[0])[..., None]
+        counts, sums = (
+            counts + seen.sum(axis=0),
+            sums + (seen * to_numpy(source.centre)).sum(axis=0),
         )
-        for source in sources
-    ]
+    mean = sums / np.where(counts > 0, counts, 1)
+    found: list[Any] = []
+    for source in sources:
+        known: Any = source
+        centre = np.broadcast_to(mean, known.centre.shape)
+        found.append(replace(known, centre=like(centre, known.centre)))
+    return found
 
 
 def _located_by(loss: Loss, sources: Sequence[Observed]) -> Loss:
     """Return the loss under which centres are found; a robust one, where the threshold is open."""
-    if isinstance(loss, Robust) and loss.threshold is None:
+    if is_open(loss):
         return Absolute().at_noise(raw_scale(sources))
     return loss
 
@@ -221,23 +253,32 @@ def _check_observable(
 ) -> None:
     for source, places in zip(sources, members, strict=True):
         seen = to_numpy(source.counts[0]).sum(axis=-1)
-        for name, entries in zip([names[place] for place in places], seen, strict=True):
+        for place, entries in zip(places, seen, strict=True):
             if entries == 0:
                 raise ValueError(
-                    f"Source {name!r} has no observed entry at all: leave it out; after the fit, "
-                    "add_source can learn it once something is observed."
+                    f"Source {names[place]!r} has no observed entry at all: leave it out; after "
+                    "the fit, add_source can learn it once something is observed."
                 )
-        if isinstance(loss, Linked):
-            bad = to_numpy(source.refused(loss.unobservable))
-            for name, value in zip([names[place] for place in places], bad, strict=True):
-                if not np.isnan(value):
-                    kind = type(loss).__name__.lower()
-                    expected = {"logistic": "0 and 1", "poisson": "whole numbers from 0 on"}
-                    raise ValueError(
-                        f"Source {name!r} holds {value:g}, which cannot be observed under "
-                        f"loss={kind!r}: expected only {expected.get(kind, 'other values')}. "
-                        "Choose another loss, or recode the entries."
-                    )
+    _check_values(sources, members, names, loss)
+
+
+def _check_values(
+    sources: Sequence[Observed],
+    members: Sequence[Sequence[int]],
+    names: Sequence[Hashable],
+    loss: Loss,
+) -> None:
+    """Refuse entries that cannot be observed under the loss."""
+    if not isinstance(loss, Linked):
+        return
+    for source, places in zip(sources, members, strict=True):
+        for place, value in zip(places, to_numpy(source.refused(loss.unobservable)), strict=True):
+            if not np.isnan(value):
+                raise ValueError(
+                    f"Source {names[place]!r} holds {value:g}, which cannot be observed under "
+                    f"{loss!r}: expected only {loss.observable}. Choose another loss, or recode "
+                    "the entries."
+                )
 
 
 def _warn_of_gaps(

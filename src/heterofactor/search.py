@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from tqdm.auto import tqdm
 
 from heterofactor.engines import Serial
 from heterofactor.factors import Scoring
+from heterofactor.guess import guessed_start, pilot
 from heterofactor.linalg import Array, like, orthonormal, zeros
-from heterofactor.losses import Absolute, Loss, Robust, Squared
+from heterofactor.losses import Loss, Squared, is_open
 from heterofactor.rounds import Engine, Result, Solver, Stage, State, run
 from heterofactor.solvers import Alternating, Grassmann
 from heterofactor.sources import Source
-from heterofactor.start import Noise, Start, guessed_start, random_start, spectral_start
-
-# A threshold that is left to the data needs only a rough fit, and the noise is taken to be no
-# smaller than this share of the entries.
-PILOT_TOLERANCE = 1e-2
-PILOT_ROUNDS = 50
-LEAST_NOISE = 1e-6
+from heterofactor.start import Start, random_start, spectral_start
 
 MakeEngine = Callable[[Sequence[Source], Sequence[State]], Engine]
 
@@ -124,8 +119,8 @@ def search(
         engine = make_engine(sources, states)
         try:
             start = _start(engine, loss, solver, sources, ranks, example, rng, attempt)
-            if isinstance(loss, Robust) and loss.threshold is None:
-                start, loss = _pilot(engine, loss, solver, start, raw_scale)
+            if is_open(loss):
+                start, loss = pilot(engine, loss, follower(solver), start, raw_scale)
             with tqdm(desc=f"{start.name} start", unit=" rounds", disable=not verbose) as bar:
 
                 def watch(number: int, value: float, shared: State, bar: tqdm = bar) -> None:
@@ -167,26 +162,18 @@ def _start(
     attempt: int,
 ) -> Start:
     """Begin where the solver's theory says: spectral first, then random."""
-    if attempt or solver.n_shared == 0 or solver.spread:
+    alternating = isinstance(solver, Alternating)
+    if attempt or solver.spread or (solver.n_shared == 0 and not alternating):
         return random_start(solver.n_shared, example, rng, attempt, solver.spread)
     count = sum(source.shape[0] for source in sources)
-    begin = guessed_start if hasattr(sources[0], "guess") else spectral_start
-    return begin(engine, loss, solver.n_shared, max(ranks), example, count, rng)
+    if isinstance(solver, Alternating):
+        return guessed_start(engine, loss, solver, max(ranks), example, count, rng)
+    return spectral_start(engine, loss, solver.n_shared, max(ranks), example, count, rng)
 
 
-def _pilot(
-    engine: Engine, loss: Robust, solver: Solver, start: Start, raw_scale: float
-) -> tuple[Start, Loss]:
-    """Fit roughly under the absolute loss, and set the threshold from the noise that is left."""
-    pilot = Alternating(solver.n_shared, tol=PILOT_TOLERANCE)
-    rough = Absolute().at_noise(raw_scale)
-    result = run(
-        pilot, engine, rough, pilot.start(orthonormal(start.basis)), max_rounds=PILOT_ROUNDS
-    )
-    found = run(Noise(), engine, rough, result.shared, max_rounds=1).shared
-    scale = max(float(found["noise"]), LEAST_NOISE * raw_scale)
-    start = replace(start, basis=orthonormal(result.shared["basis"]), name=f"{start.name}, robust")
-    return start, loss.at_noise(scale)
+def follower(solver: Solver) -> Alternating:
+    """Return the solver that fits roughly before another does: itself, if it can."""
+    return solver if isinstance(solver, Alternating) else Alternating(solver.n_shared)
 
 
 def newcomer(source: Source, rank: int, basis: Array, tol: float) -> State:

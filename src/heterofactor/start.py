@@ -27,10 +27,8 @@ from heterofactor.linalg import (
     orthonormal,
     squared_norm,
 )
-from heterofactor.losses import Absolute, Loss, Robust
-from heterofactor.observed import Observed
+from heterofactor.losses import Loss
 from heterofactor.rounds import Engine, Message, Result, State, run
-from heterofactor.solvers.alternating import joined, standing
 from heterofactor.solvers.grassmann import Grassmann
 from heterofactor.sources import Dense, Source
 
@@ -294,83 +292,6 @@ def spectral_start(
         return found
     result = _followed(engine, loss, found, SKETCHED_TOLERANCE, MAX_SKETCHED)
     return replace(found, basis=result.shared["basis"], interrupted=result.interrupted)
-
-
-@dataclass(frozen=True)
-class OnGuess:
-    """The spectral start on data of which not all is observed: holes are at the centre."""
-
-    stage: Spectral
-    loss: Loss
-
-    def init(self, source: Source, shared: State, local: State) -> State:
-        """Find the leading directions of the filled data."""
-        observed: Observed = source  # type: ignore[assignment]
-        found = self.stage.init(observed.guess(self.loss), shared, local)
-        return local | found
-
-    def step(
-        self, source: Source, loss: Loss, shared: State, local: State
-    ) -> tuple[State, Message]:
-        """Project the basis on the leading directions of each matrix."""
-        return self.stage.step(source, loss, shared, local)
-
-    def merge(self, shared: State, total: Message) -> State:
-        """Take one step of the subspace iteration."""
-        return self.stage.merge(shared, total)
-
-    def finished(self, shared: State) -> str:
-        """Say when the leading eigenvectors have settled."""
-        return self.stage.finished(shared)
-
-
-def guessed_start(
-    engine: Engine,
-    loss: Loss,
-    n_shared: int,
-    n_unique: int,
-    example: Array,
-    n_sources: int,
-    rng: np.random.Generator,
-) -> Start:
-    """Find the spectral start of data of which not all is observed; see `spectral_start`."""
-    if isinstance(loss, Robust) and loss.threshold is None:
-        loss = Absolute(threshold=1.0)
-    first = Spectral(n_shared)
-    begin = first.begin(example, n_sources, n_unique, rng)
-    result = run(OnGuess(first, loss), engine, loss, begin, max_rounds=MAX_ITERATIONS)
-    basis = result.shared["basis"][:, :n_shared]
-    return Start(basis, result.shared["eigenvalues"], "spectral", result.interrupted)
-
-
-@dataclass(frozen=True)
-class Noise:
-    """A round that asks how large the noise is, from what a robust fit leaves of each source."""
-
-    def init(self, source: Source, shared: State, local: State) -> State:
-        """Keep what the source has."""
-        return local
-
-    def step(
-        self, source: Source, loss: Loss, shared: State, local: State
-    ) -> tuple[State, Message]:
-        """Answer with robust variances, each as often as there are entries."""
-        xp = namespace(shared["basis"])
-        observed: Observed = source  # type: ignore[assignment]
-        point = standing(shared, local)
-        W = joined(shared["basis"], point["unique"])
-        variances = observed.noise(W, point["scores"], point.get("offset"))
-        entries = xp.sum(observed.counts[0], axis=-1)
-        return local, {"variance": xp.sum(variances * entries), "entries": xp.sum(entries)}
-
-    def merge(self, shared: State, total: Message) -> State:
-        """Average."""
-        xp = namespace(shared["basis"])
-        return shared | {"noise": xp.sqrt(total["variance"] / total["entries"])}
-
-    def finished(self, shared: State) -> str:
-        """Finish after one round."""
-        return "measured"
 
 
 def _followed(engine: Engine, loss: Loss, start: Start, tol: float, max_rounds: int) -> Result:

@@ -12,7 +12,7 @@ from heterofactor.checks.requirement import (
     require_same,
 )
 from heterofactor.linalg import Array
-from heterofactor.losses import Loss
+from heterofactor.losses import Loss, reach
 
 # A central difference with this step is off by some 1e-10 of the third derivative and 1e-11 of
 # the value by rounding; a kink of the slope within the step leaves half the step.
@@ -95,7 +95,8 @@ def _check_majoriser(
     within = ROUNDING * (1 + np.abs(slope) + w * (np.abs(t) + np.abs(z)))
     require_close("the majoriser's slope at z is not that of the loss", w * (z - t), slope, within)
     for size in (1e-2, 1.0, 10.0):
-        other = z + size * rng.standard_normal(z.shape)
+        # a majoriser may hold within a reach only, upwards
+        other = z + np.minimum(size * rng.standard_normal(z.shape), reach(loss))
         above = value + w * ((t - other) ** 2 - (t - z) ** 2) / 2
         actual = loss.value(m, other)
         # rounding of squares of distances, which may be large where a weight is small

@@ -35,8 +35,8 @@ from heterofactor.linalg import (
     trace,
     zeros,
 )
-from heterofactor.losses import Loss, Squared
-from heterofactor.observed import DAMPING, Observed, Working, as_observed, best_scores
+from heterofactor.losses import Loss
+from heterofactor.observed import DAMPING, Observed, as_observed, best_scores, worked
 from heterofactor.rounds import Message, State
 from heterofactor.sources import Source
 
@@ -49,6 +49,9 @@ MIX_BELOW = 0.3
 ROUNDINGS = 3000
 # The damping of normal equations keeps the change of a sweep above so many roundings.
 FLOOR = 500
+# The ridge of a warming start, relative to the size of normal equations, and how it fades.
+WARMTH = 0.1
+FADING = 0.7
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ class Alternating:
         The size of an entry, by which the start is scaled where there is a ridge.
     memory : int
         How many sweeps are mixed; 0 for plain alternation.
+    warming : int
+        Do nothing but so many sweeps under a ridge that fades, as part of a start.
 
     Examples
     --------
@@ -93,6 +98,7 @@ class Alternating:
     offsets: Offsets = None
     unit: float = 1.0
     memory: int = 5
+    warming: int = 0
 
     @property
     def scale_free(self) -> bool:
@@ -123,6 +129,7 @@ class Alternating:
             "accepted": zero + 1,  # whether the point that stands is the one asked last
             "mixed": zero,
             "mix_below": zero + MIX_BELOW,
+            "level": zero + (WARMTH if self.warming else 0.0),
             "length": zero + 1,  # how much of the way to the solution is tried
             "points": basis[None, ...][:0, ...],
             "changes": basis[None, ...][:0, ...],
@@ -132,8 +139,9 @@ class Alternating:
         """Begin the unique basis from another run, the source's sketch, or its data."""
         basis, rank = frame_near(shared["trial"]), local["unique"].shape[-1]
         if "scores" in local:
-            kept = {name: local[name] for name in ("scores", "offset") if name in local}
-            kept["begin"] = kept.pop("scores")
+            kept: State = {"begin": local["scores"]}
+            if "offset" in local:
+                kept["offset"] = local["offset"]
             return kept | {"unique": self._scaled(frame_near(local["unique"], basis))}
         if "sketch" in local:
             sketch, image = local["sketch"], local["sketch_image"]
@@ -178,15 +186,15 @@ class Alternating:
             W,
             point["scores"],
             point.get("offset"),
-            precision=self._precision(W, W.shape[-1]),
+            precision=self._on_scores(seen, shared, W),
             with_offset=self.offsets == "columns",
             most=1,
         )
         if centre is not None:
             point["offset"] = centre
         value, working = seen.majorise(loss, W, point["scores"], point.get("offset"))
-        H, offset = self._lines(point)
-        precision = self._precision(H, W.shape[-1], beyond=self.n_shared)
+        H, offset = lines(point, self.offsets)
+        precision = self._on_rows(seen, shared, point["scores"], H.shape[-1])
         schur, right, own = seen.arrow(working, basis, H, offset, precision)
         rank = point["unique"].shape[-1]
         message = {
@@ -196,6 +204,7 @@ class Alternating:
             "right": right,
             "unsettled": xp.sum(squared_norm(own[..., :rank] - point["unique"])),
             "size": xp.sum(squared_norm(point["unique"])),
+            "stiffness": xp.sum(_stiffness(seen, point["scores"])),
         }
         return before | point, message
 
@@ -205,11 +214,9 @@ class Alternating:
         """Substitute back into the unique rows, and go to the point that the server asks for."""
         basis, solution = shared["basis"], shared["solution"]
         W = joined(basis, stands["unique"])
-        working: Working = (None, None)
-        if not isinstance(loss, Squared):
-            _, working = source.majorise(loss, W, stands["scores"], stands.get("offset"))
-        H, offset = self._lines(stands)
-        precision = self._precision(H, W.shape[-1], beyond=self.n_shared)
+        _, working = worked(source, loss, W, stands["scores"], stands.get("offset"))
+        H, offset = lines(stands, self.offsets)
+        precision = self._on_rows(source, shared, stands["scores"], H.shape[-1])
         own = source.own(working, solution, H, offset, precision)
         rank = stands["unique"].shape[-1]
         old = stands["unique"]
@@ -247,21 +254,38 @@ class Alternating:
             moved["offset"] = target[..., rank:]
         return moved, history
 
-    def _lines(self, point: State) -> tuple[Array, Array | None]:
-        """Return the scores as rows see them, with a one where the offset is fitted along."""
-        scores, offset = point["scores"], point.get("offset")
-        if self.offsets != "rows":
-            return scores, offset
-        return beside([scores, namespace(scores).ones_like(scores[..., :1])]), None
+    def _on_scores(self, source: Observed, shared: State, W: Array) -> Array | None:
+        """Return the ridge of the scores, and what warming adds to it."""
+        precision = self._ridge(W.shape[-1], W.shape[-1], W)
+        if self.warming:
+            fading = shared["level"] * source.share[:, None, None]
+            precision = fading * like(np.eye(W.shape[-1]), W) + (
+                0 if precision is None else precision
+            )
+        return precision
 
-    def _precision(self, factor: Array, rank: int, beyond: int = 0) -> Array | None:
-        """Return the ridge of a line of factors, from column `beyond` on; offsets have none."""
+    def _on_rows(self, source: Observed, shared: State, scores: Array, width: int) -> Array | None:
+        """Return the ridge of the unique rows, and what warming adds; offsets have none."""
+        rank = scores.shape[-1]
+        precision = self._ridge(rank, width, scores)
+        if self.warming:
+            ones = np.zeros(width - self.n_shared)
+            ones[: rank - self.n_shared] = 1.0
+            fading = (shared["level"] * _stiffness(source, scores))[:, None, None]
+            precision = fading * like(np.diag(ones), scores) + (
+                0 if precision is None else precision
+            )
+        elif precision is None:
+            return None
+        return precision if self.warming else precision[self.n_shared :, self.n_shared :]
+
+    def _ridge(self, rank: int, width: int, example: Array) -> Array | None:
         if not self.penalised:
             return None
-        ridge = np.zeros(factor.shape[-1])
+        ridge = np.zeros(width)
         ridge[:rank] = self.ridge[1]
         ridge[: self.n_shared] = self.ridge[0]
-        return like(np.diag(ridge[beyond:]), factor)
+        return like(np.diag(ridge), example)
 
     def _penalty(self, scores: Array, unique: Array) -> Array:
         """Return the ridge terms of each of the stack."""
@@ -283,9 +307,11 @@ class Alternating:
         value = total["value"] + self.ridge[0] / 2 * squared_norm(shared["trial"])
         epsilon = machine_epsilon(value)
         size = xp.abs(value) + epsilon * total["scale"]
-        if not float(value) <= float(shared["value"] + ROUNDINGS * epsilon * size):
+        warming = float(shared["level"]) > 0
+        bound = shared["value"] + ROUNDINGS * epsilon * size
+        if not (warming or float(value) <= float(bound)):
             return self._retreat(shared)
-        basis, solution = shared["trial"], self._solved(shared["trial"], total)
+        basis, solution = shared["trial"], self._solved(shared, total)
         change = squared_norm(solution - basis) + total["unsettled"]
         extent = squared_norm(basis) + total["size"]
         one = value * 0 + 1
@@ -303,6 +329,7 @@ class Alternating:
             "trial": target if self.penalised else frame_near(target),
             "value": value,
             "gradient": gradient,
+            "level": shared["level"] * FADING,
             "accepted": one,
             "mixed": one * ready,
             "length": one,
@@ -327,12 +354,14 @@ class Alternating:
             "changes": shared["changes"][:0, ...],
         }
 
-    def _solved(self, basis: Array, total: Message) -> Array:
+    def _solved(self, shared: State, total: Message) -> Array:
         """Solve for every row of the shared basis."""
+        basis = shared["trial"]
         if self.n_shared == 0:
             return basis
         xp = namespace(basis)
-        gram = total["schur"] + self.ridge[0] * like(np.eye(self.n_shared), basis)
+        ridge = self.ridge[0] + shared["level"] * total["stiffness"]
+        gram = total["schur"] + ridge * like(np.eye(self.n_shared), basis)
         damping = DAMPING * machine_epsilon(gram) * trace(gram)
         damping = xp.where(damping > 0, damping, 1.0)
         gram = gram + damping[..., None, None] * like(np.eye(self.n_shared), basis)
@@ -357,11 +386,24 @@ class Alternating:
         return basis * (basis.shape[-2] ** 0.5 * self.unit**0.5)
 
 
+def _stiffness(source: Observed, scores: Array) -> Array:
+    """Return the size of the normal equations of the rows."""
+    return squared_norm(scores) / max(scores.shape[-1], 1) * source.share
+
+
 def standing(shared: State, local: State) -> State:
     """Return the private state at the point that stands, which may not be the one asked last."""
     names = [name for name in ("unique", "scores", "offset") if name in local]
     rejected = float(shared.get("accepted", 1.0)) == 0 and "before_scores" in local
     return {name: local[f"before_{name}" if rejected else name] for name in names}
+
+
+def lines(point: State, offsets: Offsets) -> tuple[Array, Array | None]:
+    """Return the scores as rows see them, with a one where the offset is fitted along."""
+    scores, offset = point["scores"], point.get("offset")
+    if offsets != "rows":
+        return scores, offset
+    return beside([scores, namespace(scores).ones_like(scores[..., :1])]), None
 
 
 def joined(basis: Array, unique: Array) -> Array:
