@@ -217,7 +217,7 @@ class ArrayShape(Dense):
         (NotLinear, "matmat is not linear"),
         (WrongSlope, "slope' times W is not the derivative of the value"),
         (ValueWithoutCentre, "value is not the loss of all entries"),
-        (AlwaysSquared, r"pull under LogCosh\(\): value"),
+        (AlwaysSquared, r"pull under Huber\(threshold=1.0\): value"),
         (DriftingSource, "answers of a source when asked again"),
         (OverwritesBasis, r"arguments of a source after its answers\['W'\]"),
         (DoublePrecision, "normal: float64, where the data are of float32"),

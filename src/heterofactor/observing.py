@@ -52,10 +52,10 @@ def observed_sources(
     >>> from heterofactor.losses import Squared
     >>> from heterofactor.observing import observed_sources
     >>> from heterofactor.tables import read_tables
-    >>> tables = read_tables([np.array([[1.0, np.nan], [3.0, 4.0]]), np.eye(2)])
+    >>> tables = read_tables([np.array([[1.0, np.nan], [2.0, 3.0], [3.0, 5.0]]), np.ones((3, 2))])
     >>> sources, members = observed_sources(tables, [1, 1], Squared(), "source")
     >>> sources[0].counts[0].tolist(), sources[0].centre[0].ravel().tolist(), members
-    ([[2.0, 1.0], [2.0, 2.0]], [2.0, 4.0], [[0, 1]])
+    ([[3.0, 2.0], [3.0, 3.0]], [2.0, 4.0], [[0, 1]])
     """
     given = weights or [None] * len(tables.names)
     alike: dict[tuple[Any, ...], list[int]] = {}

@@ -49,6 +49,8 @@ MIX_BELOW = 0.3
 ROUNDINGS = 3000
 # The damping of normal equations keeps the change of a sweep above so many roundings.
 FLOOR = 500
+# Rounding is all that is left of a small gradient that has not fallen for so many sweeps.
+STALLED = 50
 # The ridge of a warming start, relative to the size of normal equations, and how it fades.
 WARMTH = 0.1
 FADING = 0.7
@@ -131,6 +133,8 @@ class Alternating:
             "mix_below": zero + MIX_BELOW,
             "level": zero + (WARMTH if self.warming else 0.0),
             "length": zero + 1,  # how much of the way to the solution is tried
+            "least": zero + np.inf,  # the smallest gradient so far
+            "stalled": zero,  # sweeps since then
             "points": basis[None, ...][:0, ...],
             "changes": basis[None, ...][:0, ...],
         }
@@ -323,7 +327,10 @@ class Alternating:
             changes = self._kept(changes, swept - basis)
         ready = points.shape[0] > 1 and float(gradient) < float(shared["mix_below"])
         target = mix(points, changes, self.n_shared) if ready else swept
+        lower = float(gradient) < float(shared["least"])
         return shared | {
+            "least": gradient if lower else shared["least"],
+            "stalled": one * 0 if lower else shared["stalled"] + 1,
             "basis": basis,
             "solution": solution,
             "trial": target if self.penalised else frame_near(target),
@@ -374,6 +381,9 @@ class Alternating:
         floor = max(self.tol, FLOOR * machine_epsilon(shared["basis"]))
         if float(shared["gradient"]) <= floor:
             return f"the relative gradient fell below {floor:.0e}"
+        stalled = float(shared["stalled"]) >= STALLED
+        if stalled and float(shared["gradient"]) <= machine_epsilon(shared["basis"]) ** 0.5:
+            return f"the relative gradient, {float(shared['gradient']):.0e}, is all rounding"
         if float(shared["length"]) < machine_epsilon(shared["basis"]):
             gradient = float(shared["gradient"])
             return f"no step improves the fit any more, at a relative gradient of {gradient:.0e}"
