@@ -120,14 +120,16 @@ def _centred(
 
 
 def offsets_by_source(
-    locals_: Sequence[State], members: Sequence[Sequence[int]]
+    locals_: Sequence[State], members: Sequence[Sequence[int]], lengths: Sequence[int]
 ) -> list[Array | None]:
-    """Return the fitted centre of each source, one number for each of its features."""
+    """Return the fitted centre of each source, one number for each of its `lengths` features."""
     found: dict[int, Array | None] = {}
     for local, places in zip(locals_, members, strict=True):
         for k, place in enumerate(places):
             offset = local.get("offset")
-            found[place] = None if offset is None else namespace(offset).reshape(offset[k, ...], -1)
+            if offset is not None:
+                offset = namespace(offset).reshape(offset[k, ...], -1)[: lengths[place]]
+            found[place] = offset
     return [found[place] for place in range(len(found))]
 
 
@@ -151,11 +153,9 @@ def turned_by_source(
 
 def _residual(source: Observed, loss: Loss, W: Array, H: Array, offset: Array | None) -> Array:
     """Return the sum of squares that the fit leaves, as if every entry had been observed."""
-    xp = namespace(W)
     left, _ = source.majorise(_Left(loss), W, H, offset)
-    weight, _ = source.majorise(_One(), W, H, offset)
-    _, n1, n2 = source.shape
-    return left / xp.where(weight > 0, weight, 1.0) * (n1 * n2)
+    share = source.share
+    return left / namespace(W).where(share > 0, share, 1.0)
 
 
 @dataclass(frozen=True)
@@ -173,16 +173,3 @@ class _Left:
     def majorise(self, m: Array, z: Array) -> tuple[Array, Array]:
         return z * 0, z
 
-
-@dataclass(frozen=True)
-class _One:
-    """One for every entry, so that its value counts them."""
-
-    def value(self, m: Array, z: Array) -> Array:
-        return z * 0 + 1
-
-    def slope(self, m: Array, z: Array) -> Array:
-        return z * 0
-
-    def majorise(self, m: Array, z: Array) -> tuple[Array, Array]:
-        return z * 0, z

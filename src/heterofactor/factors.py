@@ -211,6 +211,7 @@ def assemble(
     members: Sequence[Sequence[int]],
     names: Sequence[Hashable],
     weights: Sequence[float],
+    lengths: Sequence[int] | None = None,
 ) -> Factors:
     """Collect the factors of all sources from the private states of their stacks.
 
@@ -222,17 +223,19 @@ def assemble(
         The place of each matrix of each stack.
     names, weights : sequence
         Of the sources; scores are brought back to the units of the data.
+    lengths : sequence of int, optional
+        How many scores each source has, where a stack has more for some.
     """
     found: dict[int, tuple[Array, Array, Array, float]] = {}
     for local, places in zip(locals_, members, strict=True):
         shared_scores = local["shared_scores"] @ shared["turn"]
         energy = to_numpy(local["energy"])
         for k, place in enumerate(places):
-            scale = weights[place]
+            scale, length = weights[place], lengths[place] if lengths else None
             found[place] = (
                 local["unique"][k, ...],
-                shared_scores[k, ...] / scale,
-                local["unique_scores"][k, ...] / scale,
+                shared_scores[k, :length, :] / scale,
+                local["unique_scores"][k, :length, :] / scale,
                 float(energy[k]) / scale**2,
             )
     ordered = [found[place] for place in range(len(names))]

@@ -245,8 +245,11 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         found = self._search(
             stacks, members, ranks, solver, loss, tables, finish=finish, raw_scale=scale
         )
-        factors = assemble(found.shared, found.locals, members, tables.names, [1.0] * len(ranks))
-        centres = offsets_by_source(found.locals, members)
+        shapes = [table.shape for table in tables.values]
+        own = [shape[0 if self.shared_axis == "features" else 1] for shape in shapes]
+        units = [1.0] * len(ranks)
+        factors = assemble(found.shared, found.locals, members, tables.names, units, own)
+        centres = offsets_by_source(found.locals, members, [shape[1] for shape in shapes])
         self._keep(factors, centres, tables)
         self.loss_ = found.loss
         self._turned = {}

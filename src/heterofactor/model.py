@@ -242,7 +242,7 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             local = newcomer_observed(
                 seen[0], ranks[0], basis, self.loss_, self.tol, offsets=offsets, centre=shared
             )
-            centres = offsets_by_source([local], [[0]])
+            centres = offsets_by_source([local], [[0]], [tables.values[0].shape[1]])
         self.factors_ = self.factors_.with_source(name, local)
         self.centres_ = {**self.centres_, name: centres[0]}
         self._labels = {**self._labels, name: (tables.index[0], tables.columns[0])}

@@ -259,7 +259,7 @@ class Masked:
         weights, targets = self._problem(working, offset)
         gram, right = _normal(weights, H), targets @ H
         tip, side, shaft = gram[..., :r1, :r1], gram[..., r1:, :r1], gram[..., r1:, r1:]
-        shaft = _damped(shaft, precision)
+        shaft = damped(shaft, precision)
         rest = xp.broadcast_to(right[..., r1:, None], (*right.shape[:2], right.shape[-1] - r1, 1))
         side = xp.broadcast_to(side, (*right.shape[:2], *side.shape[-2:]))
         solved = xp.linalg.solve(
@@ -333,13 +333,9 @@ class Masked:
         given back.
         """
         sizes = np.abs(np.asarray(self._left(W, H, offset)))
-        found = []
-        for matrix, seen in zip(sizes, np.asarray(self._seen), strict=True):
-            kept = matrix[seen > 0]
-            parameters = W.shape[-1] * (W.shape[-2] + H.shape[-2] - W.shape[-1])
-            free = max(kept.size - parameters, kept.size / 10, 1)
-            scale = 1.4826 * float(np.median(kept)) if kept.size else 0.0
-            found.append(scale**2 * kept.size / free)
+        parameters = W.shape[-1] * (W.shape[-2] + H.shape[-2] - W.shape[-1])
+        pairs = zip(sizes, np.asarray(self._seen), strict=True)
+        found = [robust_variance(matrix[seen > 0], parameters) for matrix, seen in pairs]
         return like(np.asarray(found), self.matrix)
 
     def _left(self, W: Array | None, H: Array | None, offset: Array | None) -> Array:
@@ -386,8 +382,23 @@ def _normal(weights: Array | None, factor: Array) -> Array:
     return xp.reshape(whole, (*half.shape[:-1], rank, rank))
 
 
-def _damped(gram: Array, precision: Array | None) -> Array:
-    """Add the precision, and a little more, so that every system can be solved."""
+def damped(gram: Array, precision: Array | None) -> Array:
+    """Add the precision, and a little more, so that every system can be solved.
+
+    Parameters
+    ----------
+    gram : array of shape (count, lines, r, r)
+        Normal matrices.
+    precision : array of shape (r, r) or (count, r, r), optional
+        For all lines of each of a stack.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.observed import damped
+    >>> damped(np.zeros((1, 1, 2, 2)), None)[0, 0].tolist()  # of what nothing is known
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
     xp = namespace(gram)
     if precision is not None:
         gram = gram + (precision if precision.ndim == 2 else precision[:, None, :, :])
@@ -396,10 +407,28 @@ def _damped(gram: Array, precision: Array | None) -> Array:
     return gram + damping[..., None, None] * like(np.eye(gram.shape[-1]), gram)
 
 
+def robust_variance(sizes: Array, parameters: int) -> float:
+    """Return the variance of errors of these sizes, which a fit of some parameters has left.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.observed import robust_variance
+    >>> errors = np.random.default_rng(0).normal(size=10_000)
+    >>> errors[:500] = 1000
+    >>> round(robust_variance(np.abs(errors), 0), 1)
+    1.1
+    """
+    if not sizes.size:
+        return 0.0
+    free = max(sizes.size - parameters, sizes.size / 10, 1)
+    return (1.4826 * float(np.median(sizes))) ** 2 * sizes.size / free
+
+
 def _solve(gram: Array, right: Array, precision: Array | None) -> Array:
     """Solve one system for every line; all at once where they have one matrix in common."""
     xp = namespace(right)
-    gram = _damped(gram, precision)
+    gram = damped(gram, precision)
     if gram.shape[1] == 1:
         return xp.linalg.solve(gram[:, 0, :, :], right.mT).mT
     return xp.linalg.solve(gram, right[..., None])[..., 0]

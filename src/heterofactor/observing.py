@@ -11,7 +11,9 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
+import scipy.sparse
 
+from heterofactor.entries import Entries
 from heterofactor.linalg import Array, like, namespace, to_numpy
 from heterofactor.losses import Absolute, Linked, Loss, is_open
 from heterofactor.numeric import is_sparse
@@ -60,20 +62,23 @@ def observed_sources(
     given = weights or [None] * len(tables.names)
     alike: dict[tuple[Any, ...], list[int]] = {}
     for place, table in enumerate(tables.values):
-        sparse = absent and is_sparse(table)
-        small = not sparse and np.prod(table.shape) * 8 <= STACKED_BYTES
-        alike.setdefault((sparse, *table.shape, ranks[place], small or place), []).append(place)
+        if absent and is_sparse(table):
+            alike.setdefault((ranks[place],), []).append(place)
+            continue
+        small = np.prod(table.shape) * 8 <= STACKED_BYTES
+        alike.setdefault((ranks[place], *table.shape, small or place), []).append(place)
     sources: list[Observed] = []
     members: list[list[int]] = []
-    for (sparse, *_), group in alike.items():
-        if sparse:
-            sources.append(_entries(tables, group[0], given[group[0]], centre))
-            members.append(group)
-            continue
-        for places in divide(group, tables.values[group[0]], SHARD_BYTES):
-            stack = [_masked(tables, place, given[place]) for place in places]
-            sources.append(_stacked(stack, tables, centre))
-            members.append(places)
+    for (_, *dense), group in alike.items():
+        if not dense:
+            shards = _of_like_width(group, tables)
+            sources += [_entries(tables, places, given, centre) for places in shards]
+        else:
+            shards = divide(group, tables.values[group[0]], SHARD_BYTES)
+            for places in shards:
+                stack = [_masked(tables, place, given[place]) for place in places]
+                sources.append(_stacked(stack, tables, centre))
+        members += shards
     if centre == "global":
         sources = _with_global_centre(sources)
     _check_observable(sources, members, tables.names, loss)
@@ -107,7 +112,7 @@ def observed_source(tables: Tables, place: int, loss: Loss, *, absent: bool = Fa
     """
     source: Observed
     if absent and is_sparse(tables.values[place]):
-        source = _entries(tables, place, None, None)
+        source = _entries(tables, [place], [None] * len(tables.names), None)
     else:
         source = _stacked([_masked(tables, place, None)], tables, None)
     _check_values([source], [[place]], tables.names, loss)
@@ -153,23 +158,70 @@ def _weighted_means(values: Array, weight: Array | None) -> Array:
     return xp.sum(values * weight, axis=-2, keepdims=True) / xp.where(total > 0, total, 1.0)
 
 
-def _entries(tables: Tables, place: int, weight: Array | None, centre: Centre) -> Any:
-    from heterofactor.entries import Entries
+def _of_like_width(places: Sequence[int], tables: Tables) -> list[list[int]]:
+    """Divide sparse tables so that filling narrow ones up costs no more than their entries do."""
+    own = 0 if tables.shared_axis == "features" else 1
+    shards: list[list[int]] = []
+    for place in sorted(places, key=lambda place: -tables.values[place].shape[own]):
+        if shards:
+            shard = [*shards[-1], place]
+            widths = [tables.values[k].shape[own] for k in shard]
+            entries = sum(tables.values[k].nnz for k in shard)
+            if len(shard) * widths[0] <= max(2 * sum(widths), entries):
+                shards[-1] = shard
+                continue
+        shards.append([place])
+    return shards
 
-    table = tables.values[place].tocsr()
-    counts = None if weight is None else _at_entries(table, weight)
-    total = np.bincount(table.indices, counts, minlength=table.shape[1])
-    values = table.data if counts is None else table.data * counts
-    sums = np.bincount(table.indices, values, minlength=table.shape[1])
-    means = (sums / np.where(total > 0, total, 1)).astype(table.dtype)[None, None, :]
-    offset = None if centre is None else means
-    stored = table.copy()
-    if counts is not None:
-        stored.data = counts
-    if tables.shared_axis == "features":
-        table, stored = table.T, stored.T
-        offset = None if offset is None else offset.mT
-    return Entries.of(table, stored if counts is not None else None, offset)
+
+def _entries(
+    tables: Tables, places: Sequence[int], given: Sequence[Array | None], centre: Centre
+) -> Entries:
+    """Return sparse tables as one stack, centred at the means of what was observed."""
+    own = 0 if tables.shared_axis == "features" else 1
+    widest = max(tables.values[place].shape[own] for place in places)
+    parts, weights, offsets = [], [], []
+    for place in places:
+        table, weight = _without_holes(tables.values[place].tocsr()), None
+        if given[place] is not None:
+            weight = _at_entries(table, given[place])
+            sums, total = (_sums(table, entries) for entries in (table.data * weight, weight))
+        else:
+            sums, total = (_sums(table, entries) for entries in (table.data, None))
+        means = sums / np.where(total > 0, total, 1)
+        if own:
+            means = np.pad(means, (0, widest - len(means)))
+        offsets.append(means.astype(table.dtype)[None, :])
+        if not own:
+            if weight is not None:
+                weight = _like_entries(table, weight).T.tocsr().data
+            table = table.T.tocsr()
+        parts.append(table)
+        weights.append(weight)
+    offset = None
+    if centre is not None:
+        offset = np.stack(offsets)
+        offset = offset if own else offset.mT
+    return Entries.stack(parts, weights, offset)
+
+
+def _without_holes(table: Any) -> Any:
+    """Return a sparse table without the entries that are stored as NaN."""
+    seen = ~np.isnan(table.data)
+    if seen.all():
+        return table
+    rows = np.repeat(np.arange(table.shape[0]), np.diff(table.indptr))[seen]
+    return scipy.sparse.csr_array((table.data[seen], (rows, table.indices[seen])), table.shape)
+
+
+def _sums(table: Any, entries: Array | None) -> Array:
+    """Add up numbers at a table's entries by columns; ones unless given."""
+    return np.bincount(table.indices, entries, minlength=table.shape[1])
+
+
+def _like_entries(table: Any, entries: Array) -> Any:
+    """Return a sparse table of the same places with other entries, zeros among them."""
+    return scipy.sparse.csr_array((entries, table.indices, table.indptr), table.shape)
 
 
 def _at_entries(table: Any, weight: Array) -> Array:
@@ -290,10 +342,14 @@ def _warn_of_gaps(
     """Say which sources have lines that were never observed, or hardly anything at all."""
     lines = ("features", "samples") if tables.shared_axis == "features" else ("samples", "features")
     for source, places in zip(sources, members, strict=True):
-        _, n1, n2 = source.shape
         for k, place in enumerate(places):
             name, rank = tables.names[place], ranks[place]
-            counts = [to_numpy(count)[k] for count in source.counts]
+            # a narrow one of a stack has columns that its table does not have
+            n1, n2 = tables.values[place].shape[:: -1 if tables.shared_axis == "features" else 1]
+            counts = [
+                to_numpy(count)[k][:length]
+                for count, length in zip(source.counts, (n1, n2), strict=True)
+            ]
             for what, count in zip(lines, counts, strict=True):
                 if empty := int((count == 0).sum()):
                     warnings.warn(
