@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 import scipy.sparse
@@ -56,6 +56,9 @@ class Entries:
     widths: tuple[int, ...]
     weight: Array | None = None
     centre: Array | None = None
+
+    # an engine leaves threads to a source that says so
+    has_threads: ClassVar[bool] = True
 
     @classmethod
     def stack(

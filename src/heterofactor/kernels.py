@@ -2,7 +2,7 @@
 
 Each function is a loop over entries, compiled by numba (the extra ``fast``), beside which stands
 its twin in plain NumPy, which is what it means; the twin runs where numba is missing. Lines are
-shared out among as many threads as BLAS would use, so that the answer does not depend on them.
+shared out among threads, each line whole, so that the answer does not depend on their number.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from types import ModuleType
 import numpy as np
 import scipy.sparse
 
-from heterofactor.engines.threads import blas_threads
+from heterofactor.engines.threads import threads_for_a_source
 from heterofactor.linalg import Array
 from heterofactor.observed import damped
 
@@ -254,7 +254,7 @@ def _compiled() -> ModuleType | None:
 def _shared_out(call: Callable[[int, int], None], indptr: Array) -> None:
     """Give every thread lines of about as many entries."""
     n_lines, entries = len(indptr) - 1, int(indptr[-1])
-    workers = min(blas_threads(), 1 + entries // WORTHWHILE)
+    workers = min(threads_for_a_source(), 1 + entries // WORTHWHILE)
     if workers == 1:
         call(0, n_lines)
         return

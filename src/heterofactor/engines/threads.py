@@ -21,7 +21,7 @@ class Threads(Serial):
 
     The products of a step are too thin for BLAS to divide them well: on a busy machine its
     threads wait for each other, and a fit was seen to take twenty times as long. One source alone
-    is left to BLAS. The messages are summed in the order of the sources, so that the answer is
+    is left to BLAS, unless it has threads of its own. The messages are summed in the order of the sources, so that the answer is
     the same for any number of threads.
 
     Parameters
@@ -50,19 +50,25 @@ class Threads(Serial):
         self, sources: Sequence[Source], local: Sequence[State], n_threads: int | None = None
     ) -> None:
         super().__init__(sources, local)
-        self.n_threads = min(n_threads or blas_threads(), len(self.sources))
+        available = n_threads or blas_threads()
+        self.n_threads = min(available, len(self.sources))
         self._pool: ThreadPoolExecutor | None = None
         if self.n_threads > 1:
             # the thread that asks works as well
             self._pool = ThreadPoolExecutor(self.n_threads - 1)
-            ONE_BLAS_THREAD.enter()
+        own = any(hasattr(source, "has_threads") for source in self.sources)
+        self._limits_blas = self.n_threads > 1 or (own and available > 1)
+        if self._limits_blas:
+            ONE_BLAS_THREAD.enter(available // self.n_threads)
 
     def close(self) -> None:
         """End the threads, and give BLAS its own back."""
         if self._pool is not None:
             self._pool.shutdown()
-            ONE_BLAS_THREAD.leave()
             self._pool = None
+        if self._limits_blas:
+            ONE_BLAS_THREAD.leave()
+            self._limits_blas = False
 
     def _map(self, call: Callable[[Source, State], Any]) -> Iterable[Any]:
         if self._pool is None:
@@ -96,11 +102,13 @@ class _OneBlasThread:
 
     def __init__(self) -> None:
         self._lock, self._inside = Lock(), 0
+        self.each = 0  # how many threads a source may use; 0 while BLAS has its own
 
-    def enter(self) -> None:
+    def enter(self, each: int = 1) -> None:
         with self._lock:
             if self._inside == 0:
                 self._limit = _controller().limit(limits=1)
+                self.each = each
             self._inside += 1
 
     def leave(self) -> None:
@@ -108,6 +116,7 @@ class _OneBlasThread:
             self._inside -= 1
             if self._inside == 0:
                 self._limit.restore_original_limits()
+                self.each = 0
 
 
 ONE_BLAS_THREAD = _OneBlasThread()
@@ -117,3 +126,8 @@ def blas_threads() -> int:
     """Return how many threads BLAS would use now."""
     found = [lib["num_threads"] for lib in _controller().info() if lib["user_api"] == "blas"]
     return max(found, default=1)
+
+
+def threads_for_a_source() -> int:
+    """Return how many threads the loops of one source may use now."""
+    return ONE_BLAS_THREAD.each or blas_threads()
