@@ -26,7 +26,16 @@ import sklearn.decomposition  # noqa: F401  loads the BLAS and OpenMP that threa
 from report import Seconds
 from threadpoolctl import threadpool_info
 
-LIBRARIES = ("heterofactor", "numpy", "scipy", "scikit-learn", "tensorly", "torch")
+LIBRARIES = (
+    "heterofactor",
+    "numpy",
+    "scipy",
+    "scikit-learn",
+    "tensorly",
+    "torch",
+    "implicit",
+    "cmfrec",
+)
 THREAD_SETTINGS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 
 

@@ -58,16 +58,18 @@ class Table:
         return f"## {self.title}\n\n{self.note}\n\n{table}\n"
 
 
-def write(folder: Path, machine: dict[str, str], tables: Iterable[Table]) -> None:
-    """Write ``speed.md`` and ``speed.json`` anew."""
+def write(
+    folder: Path, name: str, title: str, machine: dict[str, str], tables: Iterable[Table]
+) -> None:
+    """Write a page of tables, ``name.md``, and the same for programs, ``name.json``, anew."""
     tables = list(tables)
     folder.mkdir(parents=True, exist_ok=True)
-    text = ["# Speed and memory", "", *(f"- {k}: {v}" for k, v in machine.items()), ""]
+    text = [f"# {title}", "", *(f"- {k}: {v}" for k, v in machine.items()), ""]
     text += [table.markdown() for table in tables]
-    (folder / "speed.md").write_text("\n".join(text))
+    (folder / f"{name}.md").write_text("\n".join(text))
     everything = {"machine": machine, "tables": [asdict(table) for table in tables]}
     stored = json.dumps(everything, indent=1, ensure_ascii=False)
-    (folder / "speed.json").write_text(stored + "\n")
+    (folder / f"{name}.json").write_text(stored + "\n")
 
 
 def _cell(value: Any) -> str:

@@ -42,7 +42,7 @@ def main() -> None:
         table = makers[name]()
         print(f"{table.markdown()}\n({name}: {time.perf_counter() - start:.0f} s)\n", flush=True)
         tables.append(table)
-    write(options.output, machine, tables)
+    write(options.output, "speed", "Speed and memory", machine, tables)
 
 
 if __name__ == "__main__":  # the processes whose memory is measured import this file, too

@@ -172,4 +172,3 @@ class _Left:
 
     def majorise(self, m: Array, z: Array) -> tuple[Array, Array]:
         return z * 0, z
-

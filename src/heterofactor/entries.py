@@ -83,7 +83,9 @@ class Entries:
         n2, begins = max(widths), np.cumsum([0] + [part.nnz for part in parts])
         largest = max(len(parts) * max(n2, parts[0].shape[0]), int(begins[-1]))
         kind = np.int32 if largest < np.iinfo(np.int32).max else np.int64
-        rows = [part.indptr[:-1].astype(kind) + kind(b) for part, b in zip(parts, begins, strict=False)]
+        rows = [
+            part.indptr[:-1].astype(kind) + kind(b) for part, b in zip(parts, begins, strict=False)
+        ]
         columns = [part.indices.astype(kind) + kind(k * n2) for k, part in enumerate(parts)]
         weight = None
         if weights is not None and any(given is not None for given in weights):
@@ -219,9 +221,7 @@ class Entries:
     ) -> tuple[Array, Array, Array]:
         """Return Schur complements and right sides, summed over the stack, and ``own``."""
         basis = np.ascontiguousarray(basis)
-        return arrow(
-            self._lines(working, offset), _flat(H), self._stacked(precision, H), basis
-        )
+        return arrow(self._lines(working, offset), _flat(H), self._stacked(precision, H), basis)
 
     def longest(self, loss: Loss, W: Array, change: Array) -> Array:
         """Return for each column how much of a change of its scores is within the loss's reach."""
@@ -287,7 +287,9 @@ class Entries:
         sizes = np.abs(self.values - self._predicted(W, H, offset))
         _, n1, _ = self.shape
         found = []
-        for first, last, width in zip(self._begins[:-1], self._begins[1:], self.widths, strict=True):
+        for first, last, width in zip(
+            self._begins[:-1], self._begins[1:], self.widths, strict=True
+        ):
             kept = sizes[first:last]
             if self.weight is not None:
                 kept = kept[self.weight[first:last] > 0]

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import cache
+from itertools import pairwise
 from types import ModuleType
 
 import numpy as np
@@ -139,9 +140,7 @@ def solve(
     return out
 
 
-def solve_plain(
-    lines: Lines, factor: Array, precision: Array, fixed: tuple[Array, Array]
-) -> Array:
+def solve_plain(lines: Lines, factor: Array, precision: Array, fixed: tuple[Array, Array]) -> Array:
     """Return what `solve` does."""
     known, across = fixed
     rows = known[np.arange(len(lines.indptr) - 1) % len(known)]
@@ -202,7 +201,10 @@ def arrow_plain(
     """Return what `arrow` does."""
     count, (n1, r1) = precision.shape[0], basis.shape
     gram, right = _normal_equations(lines, factor, None)
-    gram, right = gram.reshape(count, n1, *gram.shape[1:]), right.reshape(count, n1, factor.shape[1])
+    gram, right = (
+        gram.reshape(count, n1, *gram.shape[1:]),
+        right.reshape(count, n1, factor.shape[1]),
+    )
     side = gram[..., r1:, :r1]
     shaft = damped(gram[..., r1:, r1:], precision if precision.shape[1] else None)
     solved = np.linalg.solve(shaft, np.concatenate([side, right[..., r1:, None]], axis=-1))
@@ -260,7 +262,7 @@ def _shared_out(call: Callable[[int, int], None], indptr: Array) -> None:
         return
     aims = np.linspace(0, entries, workers + 1)[1:-1]
     cuts = [0, *np.searchsorted(indptr, aims).tolist(), n_lines]
-    pairs = list(zip(cuts[:-1], cuts[1:], strict=True))
+    pairs = list(pairwise(cuts))
     with ThreadPoolExecutor(workers - 1) as pool:
         others = [pool.submit(call, *pair) for pair in pairs[1:]]
         call(*pairs[0])

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 from array_api_compat import device
@@ -407,7 +407,7 @@ def damped(gram: Array, precision: Array | None) -> Array:
     return gram + damping[..., None, None] * like(np.eye(gram.shape[-1]), gram)
 
 
-def robust_variance(sizes: Array, parameters: int) -> float:
+def robust_variance(sizes: np.ndarray[Any, Any], parameters: int) -> float:
     """Return the variance of errors of these sizes, which a fit of some parameters has left.
 
     Examples
@@ -422,7 +422,8 @@ def robust_variance(sizes: Array, parameters: int) -> float:
     if not sizes.size:
         return 0.0
     free = max(sizes.size - parameters, sizes.size / 10, 1)
-    return (1.4826 * float(np.median(sizes))) ** 2 * sizes.size / free
+    scale = 1.4826 * float(np.median(sizes))
+    return float(scale**2 * sizes.size / free)
 
 
 def _solve(gram: Array, right: Array, precision: Array | None) -> Array:

@@ -21,8 +21,8 @@ class Threads(Serial):
 
     The products of a step are too thin for BLAS to divide them well: on a busy machine its
     threads wait for each other, and a fit was seen to take twenty times as long. One source alone
-    is left to BLAS, unless it has threads of its own. The messages are summed in the order of the sources, so that the answer is
-    the same for any number of threads.
+    is left to BLAS, unless it has threads of its own. The messages are summed in the order of the
+    sources, so that the answer is the same for any number of threads.
 
     Parameters
     ----------
