@@ -189,9 +189,9 @@ def sweeps(repeats: int) -> Table:
         "A sweep over a million ratings",
         f"{SMALL[1]:,} users, {SMALL[2]:,} items in {N_GROUPS} groups of unequal size; total "
         f"rank {sum(RANKS)}; two threads. Milliseconds: the best of fits of {1 + SWEEPS} sweeps "
-        "less the best of fits of one. HMF's sweep is exact, for all groups' bases together, its value is "
-        "computed, and sweeps are mixed; `implicit` solves another problem (every pair counts), "
-        "and conjugate gradients are three steps towards a half's answer.",
+        "less the best of fits of one. HMF's sweep is exact, for all groups' bases together, its "
+        "value is computed, and sweeps are mixed; `implicit` solves another problem (every pair "
+        "counts), and conjugate gradients are three steps towards a half's answer.",
         rows,
     )
 

@@ -167,7 +167,7 @@ def _of_like_width(places: Sequence[int], tables: Tables) -> list[list[int]]:
             shard = [*shards[-1], place]
             widths = [tables.values[k].shape[own] for k in shard]
             entries = sum(tables.values[k].nnz for k in shard)
-            if len(shard) * widths[0] <= max(2 * sum(widths), entries):
+            if 2 * widths[-1] >= widths[0] or len(shard) * widths[0] <= entries:
                 shards[-1] = shard
                 continue
         shards.append([place])
