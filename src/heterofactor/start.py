@@ -26,11 +26,12 @@ from heterofactor.linalg import (
     namespace,
     orthonormal,
     squared_norm,
+    trace,
 )
 from heterofactor.losses import Loss
 from heterofactor.rounds import Engine, Message, Result, State, run
 from heterofactor.solvers.grassmann import Grassmann
-from heterofactor.sources import Dense, Source
+from heterofactor.sources import Source
 
 # Directions beyond those asked for, which make a subspace iteration converge in a few passes.
 OVERSAMPLING = 2
@@ -45,10 +46,10 @@ CLEAR = 0.8
 # followed as far as a sketch is like its source.
 COMPETING_TOLERANCE = 1e-4
 MAX_COMPETING = 100
-SKETCHED_TOLERANCE = 1e-7
+SKETCHED_TOLERANCE = 1e-8
 MAX_SKETCHED = 10
 # With fewer columns for each of the sketch's, a round on the data costs hardly more than on it.
-WORTHWHILE = 30
+WORTHWHILE = 8
 RANDOM_STARTS = 3
 # On a shared axis no longer than this, sketches of full width cost next to nothing.
 SMALL = 64
@@ -191,14 +192,16 @@ class OnSketch:
     """Another solver, run on the sources' sketches in place of their data.
 
     With the sketch's basis Q and image Y = S Q, the normal matrix S is replaced by
-    ``Y (Q'Y)^-1 Y'``, which agrees with it on Q: what the solver finds is nearly what it would
-    find on the data, at a small part of the cost.
+    ``F F' = Y (Q'Y)^-1 Y'``, which agrees with it on Q: what the solver finds is nearly what it
+    would find on the data, at a small part of the cost. The best unique basis is known exactly
+    then: (I - UU') F V, with V the leading eigenvectors of F'(I - UU')F, which is no larger than
+    the sketch is wide.
     """
 
     solver: Grassmann
 
     def init(self, source: Source, shared: State, local: State) -> State:
-        """Factor the sketch, and let the solver begin on it."""
+        """Factor the sketch."""
         xp = namespace(shared["basis"])
         sketch, image = local["sketch"], local["sketch_image"]
         values, vectors = leading(sketch.mT @ image, sketch.shape[-1])
@@ -206,14 +209,31 @@ class OnSketch:
         kept = values > floor
         roots = xp.where(kept, xp.sqrt(xp.where(kept, values, values * 0 + 1)), values * 0 + np.inf)
         factor = (image @ vectors) / roots[..., None, :]
-        return local | self.solver.init(Dense(factor), shared, local) | {"factor": factor}
+        return local | {"factor": factor, "factor_gram": factor.mT @ factor}
 
     def step(
         self, source: Source, loss: Loss, shared: State, local: State
     ) -> tuple[State, Message]:
-        """Let the solver take its step on the sketch."""
-        own, message = self.solver.step(Dense(local["factor"]), loss, shared, local)
-        return local | own, message
+        """Answer as the solver would, with the unique bases exact."""
+        xp = namespace(shared["trial"])
+        basis, factor, gram = shared["trial"], local["factor"], local["factor_gram"]
+        rank = min(int(local["unique"].shape[-1]), factor.shape[-1])
+        inside = factor.mT @ basis
+        values, vectors = leading(gram - inside @ inside.mT, rank)
+        # a unique direction without energy can imitate nothing
+        has_energy = values > trace(gram)[..., None] * machine_epsilon(gram)
+        values = xp.where(has_energy, values, values * 0)
+        vectors = xp.where(has_energy[..., None, :], vectors, vectors * 0)
+        imitated = vectors.mT @ inside
+        own = xp.sum(inside.mT @ inside, axis=0)
+        lost = xp.sum(imitated.mT @ imitated, axis=0)
+        message = {
+            "value": -trace(own) - xp.sum(values),
+            "gradient": xp.sum(factor @ (inside - vectors @ imitated), axis=0) + basis @ lost,
+            "curvature": own - lost,
+            "unsettled": xp.sum(values * 0),
+        }
+        return local, message
 
     def merge(self, shared: State, total: Message) -> State:
         """Let the solver merge."""

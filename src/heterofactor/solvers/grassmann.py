@@ -15,7 +15,9 @@ matrix that the unique scores cannot imitate. So :math:`R L^{-1}` is nearly Newt
 L-BFGS learns the rest.
 
 The unique basis is carried from round to round by one subspace iteration, which costs nothing:
-the product :math:`S_i U_i` that the gradient needs anyway. It must not be projected off the *old*
+the product :math:`S_i U_i` that the gradient needs anyway. The gradient is taken where that
+iteration is going, so that it is exact to first order while the unique bases are still on the way.
+The block must not be projected off the *old*
 shared basis first: its component there is the first-order answer of the unique basis to the
 step that the shared basis is about to take.
 """
@@ -144,26 +146,29 @@ class Grassmann:
         """Find the unique bases for the shared one; answer with energy, gradient and curvature."""
         xp = namespace(shared["trial"])
         r1, rank = self.n_shared, local["unique"].shape[-1]
-        frame, image, residual = self._best_frame(source, shared, local["image"], rank)
-        unique = frame[..., r1:]
-        core = frame.mT @ image
+        frame, image, core, outside = self._best_frame(source, shared, local["image"], rank)
+        energy = trace(core)
         cross, own = core[..., r1:, :r1], core[..., r1:, r1:]
-        # a unique direction without energy can imitate nothing
-        ridge = trace(core)[..., None, None] * machine_epsilon(core)
+        # a unique direction without energy can imitate nothing, and has nowhere to go
+        ridge = energy[..., None, None] * machine_epsilon(core) ** (1 / 3)
         damped = own + xp.where(ridge > 0, ridge, ridge * 0 + 1) * like(np.eye(rank), core)
-        curvature = core[..., :r1, :r1] - cross.mT @ xp.linalg.solve(damped, cross)
+        imitated = xp.linalg.solve(damped, cross)
+        # the bases are on their way from U_i to U_i + outside own^-1, and G to first order as well
+        ahead = cross + xp.linalg.solve(damped, outside.mT @ image[..., :r1])
+        slopes = image[..., :r1] - frame[..., r1:] @ ahead - outside @ imitated
+        residual = squared_norm(outside) / (energy**2 + _tiny(core))
         message = {
-            "value": -xp.sum(trace(core), axis=0),
-            "gradient": xp.sum(image[..., :r1] - unique @ cross, axis=0),
-            "curvature": xp.sum(curvature, axis=0),
+            "value": -xp.sum(energy, axis=0),
+            "gradient": xp.sum(slopes, axis=0),
+            "curvature": xp.sum(core[..., :r1, :r1] - cross.mT @ imitated, axis=0),
             "unsettled": xp.sum(residual, axis=0),
         }
-        return {"unique": unique, "image": image[..., r1:]}, message
+        return {"unique": frame[..., r1:], "image": image[..., r1:]}, message
 
     def _best_frame(
         self, source: Source, shared: State, block: Array, rank: int
-    ) -> tuple[Array, Array, Array]:
-        """Return ``[U, U_i]``, its product with the normal matrix, and what is left unsolved.
+    ) -> tuple[Array, Array, Array, Array]:
+        """Return ``F = [U, U_i]``, ``S F``, ``F' S F``, and the part of ``S U_i`` outside of F.
 
         Warm subspace iteration; where that is not enough, LOBPCG.
         """
@@ -177,9 +182,8 @@ class Grassmann:
             core = frame.mT @ image
             # the shared columns are allowed any image: only the unique ones must be eigenvectors
             outside = image[..., r1:] - frame @ core[..., r1:]
-            residual = squared_norm(outside)
             limit = (shared["inner_tolerance"] * trace(core)) ** 2
-            if passes == self.max_inner or bool(xp.all(residual <= limit)):
+            if passes == self.max_inner or bool(xp.all(squared_norm(outside) <= limit)):
                 break
             unique = frame[..., r1:]
             parts = [unique, outside] + ([] if previous is None else [previous])
@@ -189,7 +193,7 @@ class Grassmann:
             previous = unique
             frame = xp.concat([basis, wider @ vectors], axis=-1)
             image = xp.concat([image[..., :r1], wider_image @ vectors], axis=-1)
-        return frame, image, residual / (trace(core) ** 2 + _tiny(core))
+        return frame, image, core, outside
 
     def _filled(self, basis: Array, block: Array, rank: int) -> Array:
         """Make the block orthonormal beside the basis, and as wide as the unique rank."""
