@@ -16,7 +16,7 @@ from typing import Literal
 import numpy as np
 import pandas as pd
 
-from heterofactor.linalg import Array, complement, leading, namespace, to_numpy
+from heterofactor.linalg import Array, complement, leading, like, namespace, to_numpy
 from heterofactor.losses import Loss
 from heterofactor.rounds import Message, State
 from heterofactor.sources import Source
@@ -46,11 +46,12 @@ class Scoring:
         )
         shared_scores, own = scores[..., : basis.shape[-1]], scores[..., basis.shape[-1] :]
         _, turn = leading(own.mT @ own, rank)
-        unique, signs = _signed(unique @ turn)
+        # a product comes row by row: this way, each component in one piece
+        unique, signs = _signed((turn.mT @ unique.mT).mT)
         local = {
             "unique": unique,
             "shared_scores": shared_scores,
-            "unique_scores": (own @ turn) * signs,
+            "unique_scores": own @ (turn * signs),
             "energy": source.energy,
         }
         return local, {"covariance": xp.sum(shared_scores.mT @ shared_scores, axis=0)}
@@ -59,7 +60,7 @@ class Scoring:
         """Find the canonical form of the shared basis."""
         basis = shared["basis"]
         _, turn = leading(total["covariance"], basis.shape[-1])
-        canonical, signs = _signed(basis @ turn)
+        canonical, signs = _signed((turn.mT @ basis.mT).mT)
         return {
             "basis": canonical,
             "turn": turn * signs,
@@ -228,16 +229,21 @@ def assemble(
     """
     found: dict[int, tuple[Array, Array, Array, float]] = {}
     for local, places in zip(locals_, members, strict=True):
-        shared_scores = local["shared_scores"] @ shared["turn"]
-        energy = to_numpy(local["energy"])
-        for k, place in enumerate(places):
-            scale, length = weights[place], lengths[place] if lengths else None
-            found[place] = (
-                local["unique"][k, ...],
-                shared_scores[k, :length, :] / scale,
-                local["unique_scores"][k, :length, :] / scale,
-                float(energy[k]) / scale**2,
-            )
+        xp = namespace(shared["basis"])
+        scale = np.array([weights[place] for place in places])
+        unit = like(1 / scale, shared["basis"])[:, None, None]
+        energy = to_numpy(local["energy"]).astype(float) / scale**2
+        kinds = (
+            local["unique"],
+            local["shared_scores"] @ (shared["turn"] * unit),
+            local["unique_scores"] * unit,
+        )
+        of_each = zip(*map(xp.unstack, kinds), energy.tolist(), strict=True)
+        found.update(zip(places, of_each, strict=True))
+    if lengths is not None:
+        for place, (unique, shared_scores, own, energy) in found.items():
+            cut = slice(lengths[place])
+            found[place] = unique, shared_scores[cut, :], own[cut, :], energy
     ordered = [found[place] for place in range(len(names))]
     by_kind = [dict(zip(names, kind, strict=True)) for kind in zip(*ordered, strict=True)]
     return Factors(shared["basis"], *by_kind)

@@ -348,11 +348,14 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
     def _record(self, found: Found, unit: float) -> None:
         """Keep what is known about the run; `unit` brings values back to those of the data."""
         result = found.result
-        rows = [(start, unit * value, gradient) for start, value, gradient in found.history]
+        rounds = found.history
         self.history_ = pd.DataFrame(
-            rows,
-            columns=["start", "value", "gradient"],
-            index=pd.RangeIndex(1, len(rows) + 1, name="round"),
+            {
+                "start": [start for start, _, _ in rounds],
+                "value": [unit * value for _, value, _ in rounds],
+                "gradient": [gradient for _, _, gradient in rounds],
+            },
+            index=pd.RangeIndex(1, len(rounds) + 1, name="round"),
         )
         self.n_rounds_, self.converged_ = len(result.history), result.converged
         self._found = replace(found, shared={}, locals=[])

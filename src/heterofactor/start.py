@@ -46,7 +46,7 @@ CLEAR = 0.8
 # followed as far as a sketch is like its source.
 COMPETING_TOLERANCE = 1e-4
 MAX_COMPETING = 100
-SKETCHED_TOLERANCE = 1e-8
+SKETCHED_TOLERANCE = 1e-6
 MAX_SKETCHED = 10
 # With fewer columns for each of the sketch's, a round on the data costs hardly more than on it.
 WORTHWHILE = 8
@@ -199,6 +199,7 @@ class OnSketch:
     """
 
     solver: Grassmann
+    tol: float
 
     def init(self, source: Source, shared: State, local: State) -> State:
         """Factor the sketch."""
@@ -240,7 +241,9 @@ class OnSketch:
         return self.solver.merge(shared, total)
 
     def finished(self, shared: State) -> str:
-        """Let the solver say when it has finished."""
+        """Finish where the next step is too short to be worth a look at where it leads."""
+        if float(shared["gradient"]) <= self.tol:
+            return "the next step is short"
         return self.solver.finished(shared)
 
 
@@ -311,14 +314,15 @@ def spectral_start(
     if found.interrupted or columns < WORTHWHILE * (n_shared + n_unique):
         return found
     result = _followed(engine, loss, found, SKETCHED_TOLERANCE, MAX_SKETCHED)
-    return replace(found, basis=result.shared["basis"], interrupted=result.interrupted)
+    basis = result.shared["trial" if result.converged else "basis"]
+    return replace(found, basis=basis, interrupted=result.interrupted)
 
 
 def _followed(engine: Engine, loss: Loss, start: Start, tol: float, max_rounds: int) -> Result:
     """Follow a start down on the sources' sketches."""
-    solver = Grassmann(start.basis.shape[1], tol=tol)
+    solver = Grassmann(start.basis.shape[1], tol=machine_epsilon(start.basis))
     begin = solver.start(start.basis)
-    return run(OnSketch(solver), engine, loss, begin, max_rounds=max_rounds)
+    return run(OnSketch(solver, tol), engine, loss, begin, max_rounds=max_rounds)
 
 
 def _best_of_several(

@@ -93,9 +93,8 @@ class Tables:
         Every entry shows in the mean of its feature, which is needed anyway.
         """
         complete = True
-        for place, mean in enumerate(self._means):
-            xp = namespace(mean)
-            if not bool(xp.all(xp.isfinite(mean))):
+        for place, finite in enumerate(self._finite):
+            if not finite:
                 self._refuse_infinite(place)
                 complete = False
         return complete
@@ -127,11 +126,23 @@ class Tables:
 
     @cached_property
     def _means(self) -> list[Array]:
+        return [mean for means in self._stacked_means for mean in namespace(means).unstack(means)]
+
+    @cached_property
+    def _stacked_means(self) -> list[Array]:
         with np.errstate(over="ignore", invalid="ignore"):  # said in our words elsewhere
             if self._stacked is not None:
-                means = _column_means(self._stacked)
-                return list(namespace(means).unstack(means))
-            return [_column_means(table) for table in self.values]
+                return [_column_means(self._stacked)]
+            return [_column_means(table)[None, ...] for table in self.values]
+
+    @property
+    def _finite(self) -> list[bool]:
+        """Whether all means of each table are finite."""
+        found: list[bool] = []
+        for means in self._stacked_means:
+            xp = namespace(means)
+            found += to_numpy(xp.all(xp.isfinite(means), axis=-1)).tolist()
+        return found
 
     def _refuse_infinite(self, place: int) -> None:
         name, table = self.names[place], self.values[place]
