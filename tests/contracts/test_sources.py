@@ -9,7 +9,9 @@ import pytest
 import scipy.sparse
 
 from heterofactor import sources as module
-from heterofactor.checks import check_source
+from heterofactor.checks import check_observed, check_source
+from heterofactor.checks.observed import written_out
+from heterofactor.observed import Masked, Observed
 from heterofactor.sources import Dense, Gathered, Source, Sparse
 
 CENTRED = {"plain": None, "row means": 2, "column means": 1}
@@ -97,3 +99,59 @@ def test_every_way_through_the_data_is_taken() -> None:
     )
     assert isinstance(wide, Dense) and wide._gram is not None
     assert isinstance(cut, Dense) and cut._gram is None and len(list(cut._blocks())) > 1
+
+
+# What was observed of two matrices, and how much it counts.
+OBSERVATIONS = ("complete", "holes", "weights")
+ENTRIES = ("numbers", "answers", "counts")
+
+
+def observations(shape: tuple[int, int, int], which: str, what: str, dtype: Any) -> tuple[Any, Any]:
+    """Return matrices, and weights that leave lines with one entry, or with none at all."""
+    rng = np.random.default_rng(0)
+    matrix = {
+        "numbers": rng.standard_normal(shape) + 0.5,
+        "answers": (rng.random(shape) < 0.6) * 1.0,
+        "counts": rng.poisson(2.0, shape) * 1.0,
+    }[what]
+    weight = (rng.random(shape) < 0.6) * 1.0
+    weight[0, 2], weight[-1, :, 1], weight[-1, 4, 1] = 0, 0, 1
+    if which == "weights":
+        weight *= rng.uniform(0.5, 2, shape)
+    return matrix.astype(dtype), None if which == "complete" else weight.astype(dtype)
+
+
+def observed_kinds(
+    shape: tuple[int, int, int], which: str, what: str, axis: int | None, dtype: Any
+) -> Iterator[Observed]:
+    """Yield every kind of source that holds what was observed."""
+    matrix, weight = observations(shape, which, what, dtype)
+    centre = None if axis is None else matrix.mean(axis=axis, keepdims=True)
+    yield Masked(matrix, weight, centre)
+
+
+@pytest.mark.parametrize("what", ENTRIES)
+@pytest.mark.parametrize("which", OBSERVATIONS)
+@pytest.mark.parametrize("axis", CENTRED.values(), ids=CENTRED)
+@pytest.mark.parametrize("shape", [(3, 6, 8), (1, 9, 7)], ids=["stack", "single"])
+def test_observed_source(
+    shape: tuple[int, int, int], axis: int | None, which: str, what: str
+) -> None:
+    for dtype in (np.float64, np.float32):
+        for source in observed_kinds(shape, which, what, axis, dtype):
+            check_observed(source)
+            matrix, weight = observations(shape, which, what, dtype)
+            found, weights = written_out(source)
+            seen = np.ones(shape) if weight is None else weight
+            np.testing.assert_array_equal(weights, seen)
+            # written out as a sum over a weight
+            np.testing.assert_allclose(found[seen > 0], matrix[seen > 0], rtol=1e-6)
+
+
+@pytest.mark.parametrize("which", OBSERVATIONS)
+def test_observed_torch_source(which: str) -> None:
+    torch = pytest.importorskip("torch")
+    matrix, weight = observations((2, 6, 8), which, "counts", np.float64)
+    centre = torch.asarray(matrix.mean(axis=-1, keepdims=True))
+    weight = None if weight is None else torch.asarray(weight)
+    check_observed(Masked(torch.asarray(matrix), weight, centre))

@@ -6,7 +6,15 @@ Each check raises an `AssertionError` that says which property failed, and by ho
 from heterofactor.checks.engine import check_engine
 from heterofactor.checks.loss import check_loss
 from heterofactor.checks.model import check_model
+from heterofactor.checks.observed import check_observed
 from heterofactor.checks.solver import check_solver
 from heterofactor.checks.source import check_source
 
-__all__ = ["check_engine", "check_loss", "check_model", "check_solver", "check_source"]
+__all__ = [
+    "check_engine",
+    "check_loss",
+    "check_model",
+    "check_observed",
+    "check_solver",
+    "check_source",
+]
