@@ -11,6 +11,7 @@ import scipy.sparse
 from heterofactor import sources as module
 from heterofactor.checks import check_observed, check_source
 from heterofactor.checks.observed import written_out
+from heterofactor.entries import Entries
 from heterofactor.observed import Masked, Observed
 from heterofactor.sources import Dense, Gathered, Source, Sparse
 
@@ -128,6 +129,16 @@ def observed_kinds(
     matrix, weight = observations(shape, which, what, dtype)
     centre = None if axis is None else matrix.mean(axis=axis, keepdims=True)
     yield Masked(matrix, weight, centre)
+    seen = np.ones(shape) if weight is None else weight
+    places = [scipy.sparse.csr_array(part > 0) for part in seen]
+    tables, weights = [], []
+    for part, counted, place in zip(matrix, seen, places, strict=True):
+        rows, columns = place.nonzero()
+        tables.append(
+            scipy.sparse.csr_array((part[rows, columns], place.indices, place.indptr), shape[1:])
+        )
+        weights.append(counted[rows, columns])
+    yield Entries.stack(tables, weights if which == "weights" else None, centre)
 
 
 @pytest.mark.parametrize("what", ENTRIES)
