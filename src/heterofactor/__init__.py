@@ -2,7 +2,8 @@
 
 from heterofactor.factors import Factors
 from heterofactor.hmf import HMF
+from heterofactor.splitting import EntryKFold, ObservedEntries
 
 __version__ = "0.1.0"
 
-__all__ = ["HMF", "Factors", "__version__"]
+__all__ = ["HMF", "EntryKFold", "Factors", "ObservedEntries", "__version__"]

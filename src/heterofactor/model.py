@@ -29,6 +29,7 @@ from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.scores import centre_of, score_samples
 from heterofactor.search import newcomer
 from heterofactor.solvers.alternating import Offsets
+from heterofactor.splitting import ObservedEntries, opened
 from heterofactor.tables import Centre, SharedAxis, Tables, is_collection, read_tables
 
 
@@ -60,7 +61,14 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         self._fitted_as = tables.emptied()
 
     def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
+        by_entry = isinstance(X, ObservedEntries)
+        X, sources = opened(X, sources)
         tables = read_tables(X, sources, shared_axis=self.shared_axis)
+        if by_entry and tables.has_sparse and getattr(self, "missing", "nan") != "absent":
+            raise ValueError(
+                "Entries of sparse tables are split, and those that are absent would be taken for "
+                "zeros: set missing='absent', or give dense tables."
+            )
         if tables.container == "table" and not _is_foreign(X):
             # scikit-learn keeps and compares the number and the names of features
             validate_data(self, X, reset=reset, skip_check_array=True)
@@ -258,7 +266,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         Parameters
         ----------
         X, sources
-            As for `transform`: what the scores of the samples are found from.
+            As for `transform`: what the scores of the samples are found from. `ObservedEntries` of
+            the tables that were fitted are predicted from what the fit made of these tables.
         y : table, or list or dict of them, optional
             Of the shape of X: the entries to be predicted, NaN (or absent) for all others. Those
             of X itself unless given; anything that is no such table is not used.
@@ -268,8 +277,11 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         float
             1 for a perfect fit; comparable between ranks on entries or samples held out.
         """
-        tables, names, parts = self._score(X, sources)
-        targets = self._targets(y, tables, sources)
+        if isinstance(X, ObservedEntries):
+            targets, names, parts = self._entries(X, sources)
+        else:
+            tables, names, parts = self._score(X, sources)
+            targets = self._targets(y, tables, sources)
         projection, by_samples = self._projection(), self.shared_axis == "samples"
         left = total = 0.0
         for place, (name, scores) in enumerate(zip(names, parts, strict=True)):
@@ -322,6 +334,30 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         return tables.collect(
             [as_brought(part, *label) for part, label in zip(parts, labels, strict=True)]
         )
+
+    def _entries(
+        self, X: ObservedEntries, sources: Any
+    ) -> tuple[Tables, list[Any], list[tuple[Array, Array]]]:
+        """Read entries of the tables that were fitted, and return what the fit made of these."""
+        check_is_fitted(self)
+        factors, by_features = self.factors_, self.shared_axis == "features"
+        tables = self._read(X, sources, reset=False)
+        names = tables.names if tables.container != "list" or X.sources is not None else None
+        names = factors.names[: len(tables.names)] if names is None else names
+        self._check_known(names)
+        self._check_features(tables, names)
+        parts = []
+        for name, table in zip(names, tables.values, strict=True):
+            scores = (factors.shared_scores[name], factors.unique_scores[name])
+            found = scores if by_features else (factors.shared_basis, factors.unique_bases[name])
+            if found[0].shape[0] != table.shape[0]:
+                raise ValueError(
+                    f"Source {name!r} has {table.shape[0]} samples, but {found[0].shape[0]} were "
+                    "fitted: ObservedEntries are predicted in the tables of the fit. Give the "
+                    "tables themselves to score new samples."
+                )
+            parts.append(found)
+        return tables, names, parts
 
     def _targets(self, y: Any, tables: Tables, sources: Any) -> Tables:
         """Return the tables of entries to be predicted; those of X where y is something else."""
@@ -405,6 +441,7 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
     def _score(self, X: Any, sources: Any) -> tuple[Tables, list[Any], list[tuple[Array, Array]]]:
         """Read new samples, find their sources, and score them."""
         check_is_fitted(self)
+        X, sources = opened(X, sources)
         if not is_collection(X) and sources is not None and np.ndim(sources) == 0:
             sources = np.full(np.shape(X)[0 if self.shared_axis == "features" else 1], sources)
         tables = self._read(X, sources, reset=False)
