@@ -128,7 +128,7 @@ def offsets_by_source(
         for k, place in enumerate(places):
             offset = local.get("offset")
             if offset is not None:
-                offset = namespace(offset).reshape(offset[k, ...], -1)[: lengths[place]]
+                offset = namespace(offset).reshape(offset[k, ...], (-1,))[: lengths[place]]
             found[place] = offset
     return [found[place] for place in range(len(found))]
 
