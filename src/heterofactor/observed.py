@@ -505,6 +505,8 @@ def best_scores(
         frame, fixed = xp.concat([W, xp.ones_like(W[..., :1])], axis=-1), None
         scores = xp.concat([scores, xp.broadcast_to(offset, (count, 1, n2)).mT], axis=-1)
         precision = None if precision is None else _bordered(precision)
+    if frame.shape[-1] == 0:
+        return scores, offset
     squared = isinstance(loss, Squared)
     for _ in range(1 if squared else most or SETTLING):
         _, working = worked(source, loss, frame, scores, fixed)
