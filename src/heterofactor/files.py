@@ -16,6 +16,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+import scipy.sparse
 from array_api_compat import is_torch_array
 from safetensors import SafetensorError, safe_open
 from safetensors.numpy import save_file
@@ -205,6 +206,9 @@ class _Writer:
             return {"objects": self._index(pd.Index(value.reshape(-1), dtype=object), where)}
         if isinstance(value, np.ndarray) or is_torch_array(value):
             return self._array(value)
+        if isinstance(value, scipy.sparse.csr_array):
+            parts = [self._array(part) for part in (value.data, value.indices, value.indptr)]
+            return {"sparse": [list(value.shape), parts]}
         if isinstance(value, np.random.RandomState):
             return {"random": self.encode(value.get_state(legacy=False), where)}
         known = _known_classes()
@@ -287,6 +291,9 @@ class _Reader:
                 array = self.tensors[content]
                 array = array.T if value.get("turned") else array
                 return _as_torch(array) if value.get("library") == "torch" else array
+            case "sparse":
+                shape, parts = content
+                return scipy.sparse.csr_array(tuple(self.decode(parts)), shape=tuple(shape))
             case "random":
                 state = np.random.RandomState()
                 state.set_state(self.decode(content))

@@ -18,10 +18,12 @@ from heterofactor.canonical import ScoringObserved, offsets_by_source, turned_by
 from heterofactor.diagnostics import Diagnostics
 from heterofactor.engines import ENGINES
 from heterofactor.factors import assemble
-from heterofactor.linalg import Array
+from heterofactor.gaps import warn_of_certainty, warn_of_gaps
+from heterofactor.linalg import Array, to_numpy
 from heterofactor.losses import LOSSES, Loss, Squared
 from heterofactor.model import SharedUniqueModel
 from heterofactor.observing import equalised, observed_sources, raw_scale, read_weights
+from heterofactor.outliers import has_outliers
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.rounds import Solver
 from heterofactor.search import Found, MakeEngine, search
@@ -29,6 +31,13 @@ from heterofactor.solvers import SOLVERS, Alternating, Grassmann
 from heterofactor.solvers.alternating import Offsets
 from heterofactor.sources import Source, weigh
 from heterofactor.tables import Centre, SharedAxis, Tables
+
+# What to do where a fit has not converged.
+PATIENCE = "Raise max_rounds, or tol."
+PATIENCE_OR_RIDGE = (
+    "Raise max_rounds, or tol; where the ranks are too large for what was observed, lower them or "
+    "set a ridge."
+)
 
 
 class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-arg]
@@ -102,6 +111,10 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         What was subtracted from each source's features.
     loss_ : Loss
         The loss, with the threshold that was found from the data where that was left open.
+    outliers_ : dict of scipy.sparse array
+        With ``loss="trimmed"``, by source: observed minus fitted at the entries that were left out,
+        in the orientation of the table; with ``"huber"``, by how much errors are beyond the
+        threshold. `explained_variance_` has them among the residual.
     history_ : DataFrame
         One row a round: start, value (lower is better), relative gradient.
     n_rounds_ : int
@@ -189,7 +202,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self._check_parameters()
         tables = self._read(X, sources, reset=True)
         ranks = resolve_ranks(self.n_shared, self.n_unique, tables)
-        if weights is None and self._is_plain(tables):
+        if self._is_plain(tables) and weights is None:  # in this order: what is infinite is refused
             self._fit_complete(tables, ranks)
         else:
             self._fit_observed(tables, ranks, read_weights(weights, tables))
@@ -213,8 +226,8 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         found = self._search(stacks, members, ranks, solver, Squared(), tables)
         factors = assemble(found.shared, found.locals, members, tables.names, weights)
         self._keep(factors, centres, tables)
-        self.loss_: Loss = found.loss
-        self._turned: dict[Hashable, Array] = {}
+        self.loss_ = found.loss
+        self._keep_outliers(tables, None)
         self._record(found, 1.0 if self.scale else weights[0] ** -2)
 
     def _fit_observed(
@@ -225,7 +238,10 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         stacks, members = observed_sources(
             tables, ranks, loss, self.centre, absent=self.missing == "absent", weights=weights
         )
+        warn_of_gaps(stacks, members, ranks, tables, penalised=self._ridge()[1] > 0)
+        equal: dict[Hashable, float] = {}
         if self.scale == "source":
+            equal = _equal_weights(stacks, members, tables)
             stacks = [equalised(source) for source in stacks]
         offsets: Offsets = None
         if self.centre == "source":
@@ -251,11 +267,24 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         factors = assemble(found.shared, found.locals, members, tables.names, units, own)
         centres = offsets_by_source(found.locals, members, [shape[1] for shape in shapes])
         self._keep(factors, centres, tables)
-        self.loss_ = found.loss
-        self._turned = {}
+        self.loss_, self._weights = found.loss, equal
         if _penalised(solver):
             self._turned = turned_by_source(found.shared, found.locals, members, tables.names)
-        self._record(found, 1.0)
+        else:
+            warn_of_certainty(stacks, members, tables.names, loss, found.shared, found.locals)
+        self._keep_outliers(tables, weights)
+        self._record(found, 1.0, PATIENCE if max(self._ridge()) else PATIENCE_OR_RIDGE)
+
+    def _keep_outliers(self, tables: Tables, weights: Sequence[Any] | None) -> None:
+        """Keep what the fit took for outliers, under a loss that does so."""
+        if not has_outliers(self.loss_):
+            self.__dict__.pop("outliers_", None)
+            return
+        given = weights or [None] * len(tables.names)
+        self.outliers_ = {
+            name: self._outliers(name, table, weight)
+            for name, table, weight in zip(tables.names, tables.values, given, strict=True)
+        }
 
     def _search(
         self,
@@ -345,7 +374,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
             made = replace(made, ridge=ridge)
         return made
 
-    def _record(self, found: Found, unit: float) -> None:
+    def _record(self, found: Found, unit: float, advice: str = PATIENCE) -> None:
         """Keep what is known about the run; `unit` brings values back to those of the data."""
         result = found.result
         rounds = found.history
@@ -361,7 +390,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self._found = replace(found, shared={}, locals=[])
         if not result.converged or found.interrupted:
             gradient = float(result.shared["gradient"])
-            advice = "" if found.interrupted else " Raise max_rounds, or tol."
+            advice = "" if found.interrupted else f" {advice}"
             stopped = "interrupted; the best so far stands" if found.interrupted else result.stopped
             warnings.warn(
                 f"The fit has not converged: {stopped}, with a relative gradient of "
@@ -386,6 +415,17 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
             agreement=agreement,
             misalignment=self.factors_.misalignment(),
         )
+
+
+def _equal_weights(
+    stacks: Sequence[Source], members: Sequence[Sequence[int]], tables: Tables
+) -> dict[Hashable, float]:
+    """Return by what `equalised` multiplies the entries of each source."""
+    return {
+        tables.names[place]: (float(energy) or 1.0) ** -0.5
+        for source, places in zip(stacks, members, strict=True)
+        for place, energy in zip(places, to_numpy(source.energy), strict=True)
+    }
 
 
 def _penalised(solver: Solver) -> bool:

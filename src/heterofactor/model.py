@@ -6,7 +6,6 @@ scikit-learn's contract are here.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Sequence
 from numbers import Integral, Real
 from typing import Any, Self
@@ -20,10 +19,13 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from heterofactor.canonical import offsets_by_source
 from heterofactor.containers import as_brought, configured_output, contain
 from heterofactor.factors import Factors, Part
+from heterofactor.gaps import warn_of_gaps
 from heterofactor.guess import newcomer_observed
 from heterofactor.linalg import Array, beside, namespace, zeros
 from heterofactor.losses import Loss, Squared, link
+from heterofactor.matching import check_features, check_known, matched
 from heterofactor.observing import observed_source, observed_sources
+from heterofactor.outliers import has_outliers, outliers
 from heterofactor.projecting import Projection
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.scores import centre_of, score_samples
@@ -50,15 +52,26 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
     centre: Centre
     tol: float
     loss_: Loss
+    outliers_: dict[Hashable, Any]
     _turned: dict[Hashable, Array]
+    _weights: dict[Hashable, float]
 
     def _keep(self, factors: Factors, centres: Sequence[Array | None], tables: Tables) -> None:
         """Keep the answer, and what is needed to give results back as the user brought the data."""
         labels = zip(tables.index, tables.columns, strict=True)
+        self.loss_, self._turned, self._weights = Squared(), {}, {}
         self.factors_ = factors
         self.centres_ = dict(zip(tables.names, centres, strict=True))
         self._labels = dict(zip(tables.names, labels, strict=True))
         self._fitted_as = tables.emptied()
+
+    def _outliers(self, name: Hashable, table: Array, weight: Any = None) -> Any:
+        factors = self.factors_
+        bases = beside([factors.shared_basis, factors.unique_bases[name]])
+        scores = beside([factors.shared_scores[name], factors.unique_scores[name]])
+        frames = (scores, bases) if self.shared_axis == "features" else (bases, scores)
+        absent = getattr(self, "missing", "nan") == "absent"
+        return outliers(self.loss_, table, weight, frames, self.centres_[name], absent=absent)
 
     def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
         by_entry = isinstance(X, ObservedEntries)
@@ -191,7 +204,7 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         check_is_fitted(self)
         factors = self.factors_
         if name is not None:
-            self._check_known([name])
+            check_known([name], self.factors_.names)
             return as_brought(self._fitted(name, part), *self._labels[name])
         found = [self._fitted(name, part) for name in factors.names]
         if self._fitted_as.container == "table":
@@ -242,7 +255,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             stacks, _ = tables.sources(centres, ranks)
             local = newcomer(stacks[0], ranks[0], self.factors_.shared_basis, self.tol)
         else:
-            seen, _ = observed_sources(tables, ranks, self.loss_, self.centre, absent=absent)
+            seen, members = observed_sources(tables, ranks, self.loss_, self.centre, absent=absent)
+            warn_of_gaps(seen, members, ranks, tables)
             offsets: Offsets = None
             if self.centre == "source":
                 offsets = "rows" if self.shared_axis == "features" else "columns"
@@ -253,8 +267,12 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             centres = offsets_by_source([local], [[0]], [tables.values[0].shape[1]])
         self.factors_ = self.factors_.with_source(name, local)
         self.centres_ = {**self.centres_, name: centres[0]}
+        if self._weights:
+            self._weights = {**self._weights, name: (float(local["energy"][0]) or 1.0) ** -0.5}
         self._labels = {**self._labels, name: (tables.index[0], tables.columns[0])}
         self._fitted_as = self._fitted_as.with_name(name)
+        if has_outliers(self.loss_):
+            self.outliers_ = {**self.outliers_, name: self._outliers(name, tables.values[0])}
         return self
 
     def score(self, X: Any, y: Any = None, *, sources: Any = None) -> float:
@@ -290,6 +308,24 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             total += projection.misfit(source, name, None, by_samples)
         return 1.0 if total == 0 else 1 - left / total
 
+    def predict(self, X: Any, *, sources: Any = None) -> Any:
+        """Return what is expected of every entry of samples, given what was observed of them.
+
+        Parameters
+        ----------
+        X, sources
+            As for `transform`; missing entries are NaN. Where the samples are shared, a source of
+            which nothing was observed is a table of NaN: it is predicted from the others.
+
+        Returns
+        -------
+        table, or list or dict of them
+            As the user gave X, on the scale on which entries were observed (probabilities under
+            logistic loss, expected counts under Poisson loss). For sparse tables, whose
+            predictions would fill them up, ask for ``impute(X, everywhere=True)``.
+        """
+        return self._filled(X, sources, everywhere=True, sparse=False)
+
     def impute(self, X: Any, *, sources: Any = None, everywhere: bool = False) -> Any:
         """Fill what is missing with what is expected there, given what was observed.
 
@@ -298,41 +334,36 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         X, sources
             As for `transform`; missing entries are NaN.
         everywhere : bool
-            Replace the observed entries as well, by what the fit makes of them.
+            Replace the observed entries as well, by what the fit makes of them: `predict`.
 
         Returns
         -------
         table, or list or dict of them
-            As the user gave X, with observed entries unchanged unless asked for; on the scale on
-            which they were observed (probabilities under logistic loss, expected counts under
-            Poisson loss).
+            As the user gave X, with observed entries unchanged unless asked for.
         """
-        tables, names, parts = self._score(X, sources)
-        if tables.has_sparse and not everywhere:
-            raise ValueError(
-                "There is nothing to fill in a sparse table, whose missing entries may be very "
-                "many: ask for everywhere=True, or give a dense table with NaN where entries are "
-                "missing."
-            )
-        filled = self._expected(names, parts)
-        if not everywhere:
-            pairs = zip(tables.values, filled, strict=True)
-            filled = [namespace(t).where(namespace(t).isnan(t), z, t) for t, z in pairs]
-        return self._given_back(tables, filled)
+        return self._filled(X, sources, everywhere=everywhere, sparse=everywhere)
 
-    def _expected(self, names: Sequence[Any], parts: Sequence[tuple[Array, Array]]) -> list[Array]:
+    def _filled(self, X: Any, sources: Any, *, everywhere: bool, sparse: bool) -> Any:
+        tables, names, parts = self._score(X, sources)
+        if tables.has_sparse and not sparse:
+            raise ValueError(
+                "What is predicted would fill up a sparse table: if a dense one is what you want, "
+                "ask for impute(X, everywhere=True), or give a dense table with NaN where entries "
+                "are missing."
+            )
         projection, by_samples = self._projection(), self.shared_axis == "samples"
-        return [
+        filled = [
             projection.predicted(name, *part, by_samples)
             for name, part in zip(names, parts, strict=True)
         ]
-
-    def _given_back(self, tables: Tables, parts: list[Array]) -> Any:
+        if not everywhere:
+            pairs = zip(tables.values, filled, strict=True)
+            filled = [namespace(t).where(namespace(t).isnan(t), z, t) for t, z in pairs]
         if tables.container == "table":
-            return as_brought(tables.collect(parts), *tables.whole)
+            return as_brought(tables.collect(filled), *tables.whole)
         labels = zip(tables.index, tables.columns, strict=True)
         return tables.collect(
-            [as_brought(part, *label) for part, label in zip(parts, labels, strict=True)]
+            [as_brought(part, *label) for part, label in zip(filled, labels, strict=True)]
         )
 
     def _entries(
@@ -340,24 +371,13 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
     ) -> tuple[Tables, list[Any], list[tuple[Array, Array]]]:
         """Read entries of the tables that were fitted, and return what the fit made of these."""
         check_is_fitted(self)
-        factors, by_features = self.factors_, self.shared_axis == "features"
+        known = self.factors_.names
         tables = self._read(X, sources, reset=False)
-        names = tables.names if tables.container != "list" or X.sources is not None else None
-        names = factors.names[: len(tables.names)] if names is None else names
-        self._check_known(names)
+        named = tables.container == "dict" or X.sources is not None
+        names = tables.names if named else known[: len(tables.names)]
+        check_known(names, known)
         self._check_features(tables, names)
-        parts = []
-        for name, table in zip(names, tables.values, strict=True):
-            scores = (factors.shared_scores[name], factors.unique_scores[name])
-            found = scores if by_features else (factors.shared_basis, factors.unique_bases[name])
-            if found[0].shape[0] != table.shape[0]:
-                raise ValueError(
-                    f"Source {name!r} has {table.shape[0]} samples, but {found[0].shape[0]} were "
-                    "fitted: ObservedEntries are predicted in the tables of the fit. Give the "
-                    "tables themselves to score new samples."
-                )
-            parts.append(found)
-        return tables, names, parts
+        return tables, names, self._projection().fitted(tables, names)
 
     def _targets(self, y: Any, tables: Tables, sources: Any) -> Tables:
         """Return the tables of entries to be predicted; those of X where y is something else."""
@@ -380,7 +400,7 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             (ridge, ridge) if isinstance(ridge, Real) else tuple(ridge),
             self._turned,
             absent=getattr(self, "missing", "nan") == "absent",
-            equally=getattr(self, "scale", None) == "source",
+            weights=self._weights,
         )
 
     def get_feature_names_out(self, input_features: Any = None) -> np.ndarray[Any, Any]:
@@ -445,76 +465,27 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         if not is_collection(X) and sources is not None and np.ndim(sources) == 0:
             sources = np.full(np.shape(X)[0 if self.shared_axis == "features" else 1], sources)
         tables = self._read(X, sources, reset=False)
-        names = self._names(tables, sources)
+        names = matched(tables, self.factors_.names, sources is not None)
         self._check_features(tables, names)
         projection = self._projection()
         absent = projection.absent and tables.has_sparse
-        plain = tables.complete and not absent and not self._turned
+        plain = tables.complete and not absent and not (self._turned or self._weights)
         if plain and isinstance(self.loss_, Squared):
-            scores = score_samples(
-                self.factors_, self.centres_, tables, names, equally=projection.equally
-            )
+            equally = getattr(self, "scale", None) == "source"
+            scores = score_samples(self.factors_, self.centres_, tables, names, equally=equally)
         else:
             scores = projection.scores(tables, names)
         return tables, names, scores
 
-    def _names(self, tables: Tables, sources: Any) -> list[Any]:
-        """Return the name of each table's source; None for a source never seen."""
-        known = self.factors_.names
-        if sources is not None or tables.container == "dict":
-            unseen = [name for name in tables.names if name not in self.factors_.energy]
-            if unseen and self.shared_axis == "features":
-                warnings.warn(
-                    f"Source {unseen[0]!r} was not in the fit, whose sources are "
-                    f"{', '.join(map(repr, known[:10]))}: its samples get shared scores only. "
-                    "Add it with add_source.",
-                    stacklevel=4,
-                )
-                return [name if name in self.factors_.energy else None for name in tables.names]
-            self._check_known(tables.names)
-            return tables.names
-        if tables.container == "list" and len(tables.names) != len(known):
-            raise ValueError(
-                f"X is a list of {len(tables.names)} tables, but the fit has {len(known)} "
-                "sources: give one table for each, or a dict of tables by name."
-            )
-        if len(tables.names) == len(known):
-            return known
-        if self.shared_axis == "samples":
-            raise ValueError(
-                "Where the samples are shared, new samples need to say which columns are of which "
-                "source: give a dict of tables, or sources=."
-            )
-        return [None]
-
-    def _check_known(self, names: Sequence[Any]) -> None:
-        known = self.factors_.energy
-        for name in names:
-            if name not in known:
-                raise ValueError(
-                    f"There is no source {name!r} in the fit; its sources are "
-                    f"{', '.join(map(repr, list(known)[:10]))}. Add it with add_source."
-                )
-
     def _check_features(self, tables: Tables, names: Sequence[Any]) -> None:
         """Refuse tables whose features are not those of the fit."""
-        for name, table, found in zip(names, tables.values, tables.columns, strict=True):
-            scores, fitted = self.factors_.shared_scores, self.factors_.shared_basis
+        factors = self.factors_
+        first = factors.names[0]
+        for place, name in enumerate(names):
             by_features = self.shared_axis == "features"
-            expected = int((fitted if by_features else scores[name]).shape[0])
-            if table.shape[1] != expected:
-                raise ValueError(
-                    f"X has {table.shape[1]} features, but {type(self).__name__} is expecting "
-                    f"{expected} features as input."
-                )
-            columns = self._labels[self.factors_.names[0] if name is None else name][1]
-            if found is not None and columns is not None and not found.equals(columns):
-                place = int(np.argmax([a != b for a, b in zip(found, columns, strict=True)]))
-                raise ValueError(
-                    f"The feature names should match those that were passed during fit: number "
-                    f"{place} is {found[place]!r}, not {columns[place]!r}. Bring the columns into "
-                    "the order of the fit."
-                )
+            fitted = factors.shared_basis if by_features else factors.shared_scores[name]
+            columns = self._labels[first if name is None else name][1]
+            check_features(tables, place, int(fitted.shape[0]), columns, type(self).__name__)
 
     def __sklearn_tags__(self) -> Any:
         """Say what kinds of input are taken."""

@@ -5,9 +5,8 @@ The other half of `tables`, for data that are not complete or not to be fitted b
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -82,7 +81,6 @@ def observed_sources(
     if centre == "global":
         sources = _with_global_centre(sources)
     _check_observable(sources, members, tables.names, loss)
-    _warn_of_gaps(sources, members, ranks, tables)
     return [source.located(_located_by(loss, sources)) for source in sources], members
 
 
@@ -128,7 +126,8 @@ def _masked(tables: Tables, place: int, weight: Array | None) -> tuple[Array, Ar
     if weight is None and not bool(xp.any(hole)):
         return values, None
     seen = xp.astype(~hole, values.dtype)
-    seen = seen if weight is None else seen * like(weight, values)
+    if weight is not None:
+        seen = seen * like(weight.toarray() if is_sparse(weight) else weight, values)
     return xp.where(hole, 0.0, values), seen
 
 
@@ -232,16 +231,31 @@ def _at_entries(table: Any, weight: Array) -> Array:
     return np.broadcast_to(weight, table.shape)[rows, table.indices].astype(table.dtype)
 
 
+@dataclass(frozen=True)
+class _Tally:
+    """A loss whose slopes add up to the weights of what was observed."""
+
+    def value(self, m: Array, z: Array) -> Array:
+        return z
+
+    def slope(self, m: Array, z: Array) -> Array:
+        return z * 0 + 1
+
+    def majorise(self, m: Array, z: Array) -> tuple[Array, Array]:
+        return z * 0 + 1, z - 1
+
+
 def _with_global_centre(sources: list[Observed]) -> list[Observed]:
-    """Give all sources the mean over all that was observed of each feature."""
-    counts, sums = 0.0, 0.0
+    """Give all sources the weighted mean over all that was observed of each feature."""
+    totals, sums = 0.0, 0.0
     for source in sources:
-        seen = to_numpy(source.counts[0])[..., None]
-        counts, sums = (
-            counts + seen.sum(axis=0),
-            sums + (seen * to_numpy(source.centre)).sum(axis=0),
-        )
-    mean = sums / np.where(counts > 0, counts, 1)
+        count, n1, n2 = source.shape
+        ones = like(np.ones((count, n2, 1)), source.energy)
+        _, tally, _ = source.pull(_Tally(), like(np.zeros((count, n1, 1)), ones), ones)
+        weight = to_numpy(tally)
+        totals = totals + weight.sum(axis=0)
+        sums = sums + (weight * to_numpy(source.centre)).sum(axis=0)
+    mean = sums / np.where(totals > 0, totals, 1)
     found: list[Any] = []
     for source in sources:
         known: Any = source
@@ -330,41 +344,6 @@ def _check_values(
                     f"Source {names[place]!r} holds {value:g}, which cannot be observed under "
                     f"{loss!r}: expected only {loss.observable}. Choose another loss, or recode "
                     "the entries."
-                )
-
-
-def _warn_of_gaps(
-    sources: Sequence[Observed],
-    members: Sequence[Sequence[int]],
-    ranks: Sequence[int],
-    tables: Tables,
-) -> None:
-    """Say which sources have lines that were never observed, or hardly anything at all."""
-    lines = ("features", "samples") if tables.shared_axis == "features" else ("samples", "features")
-    for source, places in zip(sources, members, strict=True):
-        for k, place in enumerate(places):
-            name, rank = tables.names[place], ranks[place]
-            # a narrow one of a stack has columns that its table does not have
-            n1, n2 = tables.values[place].shape[:: -1 if tables.shared_axis == "features" else 1]
-            counts = [
-                to_numpy(count)[k][:length]
-                for count, length in zip(source.counts, (n1, n2), strict=True)
-            ]
-            for what, count in zip(lines, counts, strict=True):
-                if empty := int((count == 0).sum()):
-                    warnings.warn(
-                        f"Source {name!r}: {empty} of its {len(count)} {what} have no observed "
-                        "entry; what is fitted for them is the centre, and what other sources "
-                        "say.",
-                        stacklevel=5,
-                    )
-            seen, own = int(counts[0].sum()), rank * (n1 + n2)
-            if seen < own:
-                warnings.warn(
-                    f"Source {name!r} has {seen} observed entries, fewer than the {own} numbers of "
-                    f"its unique part (rank {rank}): do not trust that part, or lower n_unique "
-                    "for it, or set a ridge.",
-                    stacklevel=5,
                 )
 
 

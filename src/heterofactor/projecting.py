@@ -22,7 +22,7 @@ from heterofactor.linalg import (
     trace,
     zeros,
 )
-from heterofactor.losses import Excess, Loss, link
+from heterofactor.losses import OUTLYING, Excess, Huber, Loss, Trimmed, link
 from heterofactor.observed import Observed, best_scores, worked
 from heterofactor.observing import observed_source
 from heterofactor.scores import centre_of
@@ -51,8 +51,9 @@ class Projection:
         For each source, what turns its canonical frame into the one that had the ridge.
     absent : bool
         Whether entries that a sparse table does not store were not observed.
-    equally : bool
-        Whether every source counts the same for what they share.
+    weights : dict of float
+        By which entries were multiplied in the fit, so that every source counts the same for what
+        they share; empty where they were not.
     """
 
     factors: Factors
@@ -61,13 +62,29 @@ class Projection:
     ridge: tuple[float, float]
     turned: dict[Hashable, Array]
     absent: bool
-    equally: bool = False
+    weights: dict[Hashable, float]
 
     def scores(self, tables: Tables, names: Sequence[Any]) -> list[tuple[Array, Array]]:
         """Return the shared and the unique scores of each table's samples; see `score_samples`."""
         if tables.shared_axis == "samples":
             return self._rows(tables, names)
         return [self._columns(tables, place, name) for place, name in enumerate(names)]
+
+    def fitted(self, tables: Tables, names: Sequence[Any]) -> list[tuple[Array, Array]]:
+        """Return the scores that the fit gave to the samples of its own tables."""
+        factors, parts = self.factors, []
+        for name, table in zip(names, tables.values, strict=True):
+            found = (factors.shared_scores[name], factors.unique_scores[name])
+            if tables.shared_axis == "samples":
+                found = (factors.shared_basis, factors.unique_bases[name])
+            if found[0].shape[0] != table.shape[0]:
+                raise ValueError(
+                    f"Source {name!r} has {table.shape[0]} samples, but {found[0].shape[0]} were "
+                    "fitted: ObservedEntries are predicted in the tables of the fit. Give the "
+                    "tables themselves to score new samples."
+                )
+            parts.append(found)
+        return parts
 
     def predicted(self, name: Any, shared: Array, unique: Array, by_samples: bool) -> Array:
         """Return what samples with these scores are expected to be."""
@@ -113,6 +130,16 @@ class Projection:
         ridge = np.repeat(self.ridge, [r1, rank - r1])
         return turn, like(np.diag(ridge), example)
 
+    def _stages(self) -> list[Loss]:
+        """Return the losses under which scores are found, one from where the last one led.
+
+        Trimming alone would leave out at once whatever lies far from the centre.
+        """
+        if not isinstance(self.loss, Trimmed):
+            return [self.loss]
+        scale = (self.loss.threshold or 0.0) / OUTLYING
+        return [Huber().at_noise(scale), self.loss]
+
     def _columns(self, tables: Tables, place: int, name: Any) -> tuple[Array, Array]:
         source = observed_source(tables, place, self.loss, absent=self.absent)
         basis = self.factors.shared_basis
@@ -120,9 +147,11 @@ class Projection:
         turn, precision = self._turn(name, W, W.shape[-1])
         centre = centre_of(self.centres, name)
         offset = None if centre is None else centre[None, :, None]
-        raw, _ = best_scores(
-            source, self.loss, (W @ turn)[None, ...], None, offset, precision=precision
-        )
+        raw: Array = None
+        for loss in self._stages():
+            raw, _ = best_scores(
+                source, loss, (W @ turn)[None, ...], raw, offset, precision=precision
+            )
         scores = raw[0, ...] @ turn.mT
         return scores[:, : basis.shape[1]], scores[:, basis.shape[1] :]
 
@@ -132,46 +161,55 @@ class Projection:
         parts: list[tuple[Observed, Array, Array, Array, Array | None, Array | None]] = []
         for place, name in enumerate(names):
             source = observed_source(tables, place, self.loss, absent=self.absent)
-            if self.equally:
-                weight = (factors.energy[name] or 1.0) ** -0.5
-                source = source.weighted(like(np.full(1, weight), source.energy))  # type: ignore[assignment]
+            if name in self.weights:
+                weight = like(np.full(1, self.weights[name]), source.energy)
+                source = source.weighted(weight)  # type: ignore[assignment]
             H = beside([factors.shared_scores[name], factors.unique_scores[name]])
             turn, precision = self._turn(name, H, H.shape[-1])
-            inverse = namespace(H).linalg.inv(turn)
+            # a component that the ridge has taken back to nothing stays so
+            inverse = namespace(H).linalg.pinv(turn, rtol=machine_epsilon(turn) ** 0.5)
             centre = self.centres[name]
             offset = None if centre is None else centre[None, None, :]
             W = H[:1, :] * like(np.zeros((source.shape[1], 1)), H)
             parts.append((source, (H @ inverse.mT)[None, ...], inverse, W[None], offset, precision))
-        shared = parts[0][3][0, :, :r1]
-        best = np.inf
         weights = [part[3] for part in parts]
-        for _ in range(SETTLING):
-            new = self._swept(parts, weights, shared, r1)
-            change = sum(float(squared_norm(a - b)[0]) for a, b in zip(new, weights, strict=True))
-            size = sum(float(squared_norm(a)[0]) for a in new)
-            for _ in range(30):
-                value = self._value(parts, new)
-                if value <= best:
-                    break
-                new = [(a + b) / 2 for a, b in zip(new, weights, strict=True)]
-            best, weights, shared = min(value, best), new, new[0][0, :, :r1]
-            if change <= SETTLED**2 * size:
-                break
+        for loss in self._stages():
+            weights = self._settled(loss, parts, weights, r1)
         found = []
         for (_, _, inverse, *_), W in zip(parts, weights, strict=True):
             rows = W[0, ...] @ inverse
             found.append((rows[:, :r1], rows[:, r1:]))
         return found
 
-    def _swept(
-        self, parts: Sequence[Any], weights: Sequence[Array], shared: Array, r1: int
+    def _settled(
+        self, loss: Loss, parts: Sequence[Any], weights: list[Array], r1: int
     ) -> list[Array]:
+        """Sweep until the rows no longer change."""
+        best = np.inf
+        for _ in range(SETTLING):
+            new = self._swept(loss, parts, weights, r1)
+            change = sum(float(squared_norm(a - b)[0]) for a, b in zip(new, weights, strict=True))
+            size = sum(float(squared_norm(a)[0]) for a in new)
+            for _ in range(30):
+                value = self._value(loss, parts, new)
+                if value <= best:
+                    break
+                new = [(a + b) / 2 for a, b in zip(new, weights, strict=True)]
+            best, weights = min(value, best), new
+            if change <= SETTLED**2 * size:
+                break
+        return weights
+
+    def _swept(
+        self, loss: Loss, parts: Sequence[Any], weights: Sequence[Array], r1: int
+    ) -> list[Array]:
+        shared = weights[0][0, :, :r1]
         xp = namespace(shared)
         matrix: Array = 0
         right: Array = 0
         problems = []
         for (source, H, _, _, offset, precision), W in zip(parts, weights, strict=True):
-            _, working = worked(source, self.loss, W, H, offset)
+            _, working = worked(source, loss, W, H, offset)
             own = None if precision is None else precision[r1:, r1:]
             schur, rest, _ = source.arrow(working, shared, H, offset, own)
             matrix, right = matrix + schur, right + rest
@@ -188,9 +226,9 @@ class Projection:
             found.append(beside([shared[None, ...], unique]))
         return found
 
-    def _value(self, parts: Sequence[Any], weights: Sequence[Array]) -> float:
+    def _value(self, loss: Loss, parts: Sequence[Any], weights: Sequence[Array]) -> float:
         total = 0.0
         for (source, H, _, _, offset, _), W in zip(parts, weights, strict=True):
-            value, _ = source.majorise(self.loss, W, H, offset)
+            value, _ = source.majorise(loss, W, H, offset)
             total += float(value[0])
         return total
