@@ -23,7 +23,8 @@ from heterofactor.linalg import (
 from heterofactor.losses import Loss, left_over
 from heterofactor.observed import Observed, as_observed, best_scores
 from heterofactor.rounds import Message, State
-from heterofactor.solvers.alternating import Offsets, joined, standing
+from heterofactor.solvers.alternating import joined, standing
+from heterofactor.solvers.easing import Offsets, level
 from heterofactor.sources import Source
 
 
@@ -60,9 +61,9 @@ class ScoringObserved:
         if self.offsets == "columns" and scores is not None:
             offset = offset + namespace(raw).mean(raw, axis=-2, keepdims=True) @ scores.mT
         basis = self._framed(shared["basis"])
-        unique = complement(basis, self._levelled(found["unique"]))
+        unique = complement(basis, level(found["unique"], self.offsets))
         W = joined(basis, unique)
-        turned = W.mT @ self._levelled(raw)
+        turned = W.mT @ level(raw, self.offsets)
         scores = None if scores is None else scores @ turned.mT
         if scores is None or not self.penalised:
             scores, offset = best_scores(
@@ -82,7 +83,7 @@ class ScoringObserved:
             "shared_scores": shared_scores,
             "unique_scores": own,
             "energy": parts + residual,
-            "turned": W.mT @ self._levelled(raw),
+            "turned": W.mT @ level(raw, self.offsets),
         }
         if offset is not None:
             local["offset"] = offset
@@ -97,13 +98,7 @@ class ScoringObserved:
         return "scored"
 
     def _framed(self, basis: Array) -> Array:
-        return frame_near(self._levelled(basis))
-
-    def _levelled(self, basis: Array) -> Array:
-        """Take out what an offset for each column can do as well: the mean over the rows."""
-        if self.offsets != "columns":
-            return basis
-        return basis - namespace(basis).mean(basis, axis=-2, keepdims=True)
+        return frame_near(level(basis, self.offsets))
 
 
 def _centred(

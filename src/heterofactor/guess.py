@@ -17,7 +17,8 @@ from heterofactor.linalg import Array, frame_near, like, namespace, squared_norm
 from heterofactor.losses import Absolute, Loss, at_noise, is_open
 from heterofactor.observed import Observed, as_observed, best_scores, worked
 from heterofactor.rounds import Engine, Message, Result, State, run
-from heterofactor.solvers.alternating import Alternating, Offsets, joined, lines, standing
+from heterofactor.solvers.alternating import Alternating, joined, lines, standing
+from heterofactor.solvers.easing import Offsets
 from heterofactor.sources import Source
 from heterofactor.start import CLEAR, MAX_ITERATIONS, Spectral, Start
 

@@ -9,6 +9,8 @@ prediction before each half, so that no sweep raises the objective
 .. math:: \sum_i \sum_{jk} w \ell(m, z) + \tfrac12 \lambda_g (|U|^2 + \sum_i |V_i|^2)
     + \tfrac12 \lambda_l \sum_i (|U_i|^2 + |W_i|^2).
 
+With a ridge, each sweep ends by lowering the penalty as far as the prediction stays (`easing`).
+
 Sweeps are mixed (Anderson's acceleration): the next point is the combination of the last ones whose
 changes under a sweep cancel best. The server mixes the shared basis and each source its own, with
 coefficients of its own, so that nothing more is sent; a mixed point that raises the objective
@@ -18,7 +20,7 @@ is dropped for the plain one.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
 
@@ -38,15 +40,18 @@ from heterofactor.linalg import (
 from heterofactor.losses import Loss
 from heterofactor.observed import DAMPING, Observed, as_observed, best_scores, worked
 from heterofactor.rounds import Message, State
+from heterofactor.solvers.easing import Offsets as Offsets
+from heterofactor.solvers.easing import balanced, eased, gram, level
 from heterofactor.sources import Source
-
-Offsets = Literal["rows", "columns"] | None
 
 # Sweeps are mixed once they change the bases by less than this share; by a third of it, whenever
 # a mixed point has been dropped.
 MIX_BELOW = 0.3
 # What rounding does to a value: so many units of precision of itself, and of the data's scale.
 ROUNDINGS = 3000
+# Steps to the scores of a sweep under a loss that takes many: with the scores half way behind the
+# bases, mixed points would be dropped.
+SCORING = 3
 # The damping of normal equations keeps the change of a sweep above so many roundings.
 FLOOR = 500
 # Rounding is all that is left of a small gradient that has not fallen for so many sweeps.
@@ -133,6 +138,7 @@ class Alternating:
             "mix_below": zero + MIX_BELOW,
             "level": zero + (WARMTH if self.warming else 0.0),
             "length": zero + 1,  # how much of the way to the solution is tried
+            "balance": like(np.eye(basis.shape[-1]), basis),
             "least": zero + np.inf,  # the smallest gradient so far
             "stalled": zero,  # sweeps since then
             "points": basis[None, ...][:0, ...],
@@ -192,7 +198,7 @@ class Alternating:
             point.get("offset"),
             precision=self._on_scores(seen, shared, W),
             with_offset=self.offsets == "columns",
-            most=1,
+            most=SCORING,
         )
         if centre is not None:
             point["offset"] = centre
@@ -209,6 +215,7 @@ class Alternating:
             "unsettled": xp.sum(squared_norm(own[..., :rank] - point["unique"])),
             "size": xp.sum(squared_norm(point["unique"])),
             "stiffness": xp.sum(_stiffness(seen, point["scores"])),
+            "tension": xp.sum(gram(point["scores"][..., : self.n_shared]), axis=0),
         }
         return before | point, message
 
@@ -226,11 +233,17 @@ class Alternating:
         old = stands["unique"]
         if by_rows := H.shape[-1] > self.n_shared + rank:
             old = beside([old, stands["offset"]])
+        fresh = float(shared["accepted"]) > 0
+        moved = dict(stands)
         swept = own
         if not self.penalised:
             frame = frame_near(own[..., :rank], frame_near(solution))
             swept = beside([frame, own[..., rank:]])
-        fresh = float(shared["accepted"]) > 0
+        elif fresh:
+            swept, lighter = eased(
+                self.ridge, self.offsets, solution, shared["balance"], own, stands
+            )
+            moved |= lighter
         history = {}
         if self.memory:
             points, changes = local.get("points"), local.get("changes")
@@ -240,12 +253,12 @@ class Alternating:
             }
         if float(shared["mixed"]) > 0:
             target = mix(history["points"], history["changes"], rank)
-            moved = dict(stands)
+        elif self.penalised and fresh:
+            target = swept
         else:
             length = shared["length"]
             target = old + length * (own - old)
             turned = joined(basis + length * (solution - basis), target[..., :rank])
-            moved = dict(stands)
         unique = target[..., :rank]
         if not self.penalised:
             unique = frame_near(unique, shared["trial"])
@@ -320,7 +333,11 @@ class Alternating:
         extent = squared_norm(basis) + total["size"]
         one = value * 0 + 1
         gradient = xp.sqrt(change / xp.where(extent > 0, extent, one))
-        swept = solution if self.penalised else frame_near(solution)
+        balance = shared["balance"]
+        if self.penalised:
+            levelled = level(solution, self.offsets)
+            balance = balanced(gram(levelled), total["tension"])
+        swept = levelled @ balance if self.penalised else frame_near(solution)
         points, changes = shared["points"], shared["changes"]
         if self.memory:
             points = self._kept(points, basis)
@@ -340,6 +357,7 @@ class Alternating:
             "accepted": one,
             "mixed": one * ready,
             "length": one,
+            "balance": balance,
             "points": points,
             "changes": changes,
         }
