@@ -87,6 +87,15 @@ def test_other_losses_on_sparse_tables(loss: Any) -> None:
     np.testing.assert_allclose(other, one, atol=1e-4)
 
 
+def test_a_fit_leaves_sparse_tables_as_they_were() -> None:
+    _, sparse = with_holes("features")
+    before = {name: table.copy() for name, table in sparse.items()}
+    HMF(2, 1, missing="absent", loss="trimmed", random_state=0).fit(sparse)
+    for name, table in sparse.items():
+        np.testing.assert_array_equal(table.data, before[name].data)
+        np.testing.assert_array_equal(table.indices, before[name].indices)
+
+
 def test_without_numba_the_answer_is_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     _, sparse = with_holes("samples")
     model = HMF(2, 1, shared_axis="samples", missing="absent", tol=TOLERANCE, random_state=0)
@@ -135,8 +144,7 @@ def test_tables_of_very_different_widths_are_not_filled_up() -> None:
         for name, width in (("wide", 20_000), ("narrow", 50), ("also narrow", 60))
     }
     read = read_tables(tables)
-    with pytest.warns(UserWarning):  # most samples have no entry at all
-        sources, members = observed_sources(read, [1, 1, 1], Squared(), "source", absent=True)
+    sources, members = observed_sources(read, [1, 1, 1], Squared(), "source", absent=True)
     assert sorted(members) == [[0], [2, 1]]
     assert [source.shape[2] for source in sources] == [20_000, 60]
 

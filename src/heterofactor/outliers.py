@@ -84,9 +84,9 @@ def outliers(
             part[some] = _beyond(loss, stored.data[some], fitted)
         if weight is not None:
             part *= _at_entries(stored, weight) > 0
-        found = scipy.sparse.csr_array((part, stored.indices, stored.indptr), stored.shape)
-        found.eliminate_zeros()
-        return found
+        kept = part != 0
+        places = at_row[kept], stored.indices[kept]
+        return scipy.sparse.csr_array((part[kept], places), stored.shape)
     dense = table.toarray() if is_sparse(table) else to_numpy(table)
     part = _beyond(loss, dense, rows @ columns.T + offset)
     if weight is not None:
