@@ -38,7 +38,8 @@ class Scoring:
         """Put the unique basis into the gauge and into canonical form, and score."""
         xp = namespace(shared["basis"])
         basis, rank = shared["basis"], local["unique"].shape[-1]
-        unique = complement(basis, local["unique"])
+        # where the solver has its image at hand, that is a subspace iteration further, for nothing
+        unique = complement(basis, local.get("image", local["unique"]))
         scores = source.rmatmat(
             xp.concat(
                 [xp.broadcast_to(basis, (*unique.shape[:-1], basis.shape[-1])), unique], axis=-1

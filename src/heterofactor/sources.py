@@ -104,19 +104,19 @@ class Dense:
         """Return ``M (M' W)``, reading the data once."""
         if self._gram is not None:
             return self._gram @ W
+        twice = 1.0 if self.weight is None else self.weight**2
         total: Array = 0
         if self.centre is None:
             for block, _ in self._blocks():
-                total = total + block @ (block.mT @ W)
-        else:
-            a, b = _outer(self)
-            pulled, lost = a.mT @ W, 0
-            for block, columns in self._blocks():
-                along = b[..., columns]
-                scores = block.mT @ W - along.mT * pulled
-                total, lost = total + block @ scores, lost + along @ scores
-            total = total - a * lost
-        return total if self.weight is None else total * self.weight**2
+                total = total + block @ (block.mT @ W * twice)
+            return total
+        a, b = _outer(self)
+        pulled, lost = a.mT @ W, 0
+        for block, columns in self._blocks():
+            along = b[..., columns]
+            scores = (block.mT @ W - along.mT * pulled) * twice
+            total, lost = total + block @ scores, lost + along @ scores
+        return total - a * lost
 
     def pull(self, loss: Loss, W: Array, H: Array) -> tuple[Array, Array, Array]:
         """Return the loss at ``Z = W H'``, its slope times `H`, its transposed slope times `W`.

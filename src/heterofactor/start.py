@@ -143,11 +143,13 @@ class Spectral:
                 break
         # a direction without energy is an accident of rounding, and could be the same everywhere
         floor = values[..., :1] * (n1 * machine_epsilon(values))
-        kept = xp.astype(values > floor, values.dtype)[..., None, :]
+        kept = xp.astype(values > floor, values.dtype)
+        vectors = vectors * kept[..., None, :]
         return {
             "unique": local["unique"],
-            "sketch": (block @ vectors) * kept,
-            "sketch_image": (image @ vectors) * kept,
+            "sketch": block @ vectors,
+            "sketch_image": image @ vectors,
+            "sketch_values": values * kept,
         }
 
     def step(
@@ -192,8 +194,8 @@ class OnSketch:
     """Another solver, run on the sources' sketches in place of their data.
 
     With the sketch's basis Q and image Y = S Q, the normal matrix S is replaced by
-    ``F F' = Y (Q'Y)^-1 Y'``, which agrees with it on Q: what the solver finds is nearly what it
-    would find on the data, at a small part of the cost. The best unique basis is known exactly
+    ``F F' = Y (Q'Y)^-1 Y'``, which agrees with it on Q, and where Q'Y is diagonal: what the solver
+    finds is nearly what it would find on the data, at a small part of the cost. The best unique basis is known exactly
     then: (I - UU') F V, with V the leading eigenvectors of F'(I - UU')F, which is no larger than
     the sketch is wide.
     """
@@ -204,12 +206,9 @@ class OnSketch:
     def init(self, source: Source, shared: State, local: State) -> State:
         """Factor the sketch."""
         xp = namespace(shared["basis"])
-        sketch, image = local["sketch"], local["sketch_image"]
-        values, vectors = leading(sketch.mT @ image, sketch.shape[-1])
-        floor = values[..., :1] * (sketch.shape[-2] * machine_epsilon(values))
-        kept = values > floor
-        roots = xp.where(kept, xp.sqrt(xp.where(kept, values, values * 0 + 1)), values * 0 + np.inf)
-        factor = (image @ vectors) / roots[..., None, :]
+        values = local["sketch_values"]
+        roots = xp.where(values > 0, xp.sqrt(values), values * 0 + np.inf)
+        factor = local["sketch_image"] / roots[..., None, :]
         return local | {"factor": factor, "factor_gram": factor.mT @ factor}
 
     def step(
@@ -233,6 +232,7 @@ class OnSketch:
             "gradient": xp.sum(factor @ (inside - vectors @ imitated), axis=0) + basis @ lost,
             "curvature": own - lost,
             "unsettled": xp.sum(values * 0),
+            "sources": xp.sum(trace(gram) * 0 + 1),
         }
         return local, message
 

@@ -25,7 +25,7 @@ Centre = Literal["source", "global"] | None
 # Smaller matrices are copied into stacks, so that thousands cost a few batched calls.
 STACKED_BYTES = 2**18
 # A stack of more bytes than this leaves the cache between one product and the next.
-SHARD_BYTES = 2**23
+SHARD_BYTES = 5 * 2**20
 # Matrices that lie apart cost a call each; with so many bytes in a shard, the calls for what is
 # done with their products are nothing beside that.
 GATHERED_BYTES = 2**24

@@ -36,7 +36,7 @@ class Serial:
     >>> shared = solver.start(np.eye(6)[:, :2])
     >>> engine.begin(solver, shared)
     >>> sorted(engine.round(solver, Squared(), shared))
-    ['curvature', 'gradient', 'unsettled', 'value']
+    ['curvature', 'gradient', 'sources', 'unsettled', 'value']
     """
 
     def __init__(self, sources: Sequence[Source], local: Sequence[State]) -> None:

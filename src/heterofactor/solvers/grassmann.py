@@ -156,12 +156,12 @@ class Grassmann:
         # the bases are on their way from U_i to U_i + outside own^-1, and G to first order as well
         ahead = cross + xp.linalg.solve(damped, outside.mT @ image[..., :r1])
         slopes = image[..., :r1] - frame[..., r1:] @ ahead - outside @ imitated
-        residual = squared_norm(outside) / (energy**2 + _tiny(core))
         message = {
             "value": -xp.sum(energy, axis=0),
             "gradient": xp.sum(slopes, axis=0),
             "curvature": xp.sum(core[..., :r1, :r1] - cross.mT @ imitated, axis=0),
-            "unsettled": xp.sum(residual, axis=0),
+            "unsettled": xp.sum(_unsettled(core, outside), axis=0),
+            "sources": xp.sum(energy * 0 + 1, axis=0),
         }
         return {"unique": frame[..., r1:], "image": image[..., r1:]}, message
 
@@ -182,8 +182,8 @@ class Grassmann:
             core = frame.mT @ image
             # the shared columns are allowed any image: only the unique ones must be eigenvectors
             outside = image[..., r1:] - frame @ core[..., r1:]
-            limit = (shared["inner_tolerance"] * trace(core)) ** 2
-            if passes == self.max_inner or bool(xp.all(squared_norm(outside) <= limit)):
+            residual = float(xp.mean(_unsettled(core, outside))) ** 0.5
+            if passes == self.max_inner or residual <= float(shared["inner_tolerance"]):
                 break
             unique = frame[..., r1:]
             parts = [unique, outside] + ([] if previous is None else [previous])
@@ -225,7 +225,7 @@ class Grassmann:
         basis = shared["trial"]
         slope = basis @ (basis.mT @ total["gradient"]) - total["gradient"]
         gradient = xp.sqrt(squared_norm(slope) / (squared_norm(total["gradient"]) + _tiny(slope)))
-        gradient = xp.maximum(gradient, xp.sqrt(total["unsettled"]))
+        gradient = xp.maximum(gradient, xp.sqrt(total["unsettled"] / total["sources"]))
         steps = _tangent(basis, shared["steps"])
         yields = _tangent(basis, shared["yields"])
         if bool(xp.isfinite(shared["value"])):
@@ -296,6 +296,11 @@ class Grassmann:
 def _tangent(basis: Array, directions: Array) -> Array:
     """Carry directions to the tangent space at a basis."""
     return directions - basis @ (basis.mT @ directions)
+
+
+def _unsettled(core: Array, outside: Array) -> Array:
+    """Return the squared residual of each source's unique basis, relative to its energy."""
+    return squared_norm(outside) / (trace(core) ** 2 + _tiny(core))
 
 
 def _latest(stack: Array, matrix: Array, count: int) -> Array:
