@@ -195,9 +195,9 @@ class OnSketch:
 
     With the sketch's basis Q and image Y = S Q, the normal matrix S is replaced by
     ``F F' = Y (Q'Y)^-1 Y'``, which agrees with it on Q, and where Q'Y is diagonal: what the solver
-    finds is nearly what it would find on the data, at a small part of the cost. The best unique basis is known exactly
-    then: (I - UU') F V, with V the leading eigenvectors of F'(I - UU')F, which is no larger than
-    the sketch is wide.
+    finds is nearly what it would find on the data, at a small part of the cost. The best unique
+    basis is known exactly then: (I - UU') F V, with V the leading eigenvectors of F'(I - UU')F,
+    which is no larger than the sketch is wide.
     """
 
     solver: Grassmann

@@ -73,6 +73,36 @@ def test_gradient_agrees_with_finite_differences(seed: int) -> None:
         assert np.sum(riemannian * direction) == pytest.approx(expected, rel=1e-5, abs=1e-5)
 
 
+def test_gradient_is_exact_to_first_order_in_the_unique_bases(seed: int) -> None:
+    """At the truth the gradient is zero; unique bases off by a little leave its square."""
+    rng = np.random.default_rng(seed)
+    basis = random_basis(seed)
+    own = complement(basis, rng.normal(size=(N1, RANK)))
+    M = np.hstack([basis, own]) @ rng.normal(size=(R1 + RANK, 12))
+    error = rng.normal(size=own.shape)
+    solver = Grassmann(R1, max_inner=0)
+    sizes = []
+    for little in (1e-2, 1e-3):
+        local = {"unique": own[None], "image": (own + little * error)[None]}
+        _, message = solver.step(Dense(M[None]), Squared(), solver.start(basis), local)
+        gradient = message["gradient"]
+        sizes.append(np.linalg.norm(gradient - basis @ (basis.T @ gradient)))
+    # a tenth of the error leaves a hundredth; to first order alone it would leave a tenth
+    assert sizes[1] < 0.02 * sizes[0]
+
+
+def test_more_sources_of_the_same_kind_change_no_relative_gradient() -> None:
+    histories = []
+    for copies in (1, 50):
+        stack = np.repeat(problem(0)[0][None], copies, axis=0)
+        engine = Serial([Dense(stack)], [{"unique": np.zeros((copies, N1, 1))}])
+        solver = Grassmann(R1)
+        result = run(solver, engine, Squared(), solver.start(random_basis(0)), max_rounds=3)
+        histories.append([gradient for _, gradient in result.history])
+    # the first unique bases are drawn at random, for each source another one
+    assert histories[1] == pytest.approx(histories[0], rel=0.5)
+
+
 def test_curvature_is_the_hessian_where_only_the_factors_carry_energy(seed: int) -> None:
     rng = np.random.default_rng(seed)
     basis = random_basis(seed)
