@@ -135,5 +135,6 @@ def one_precision(values: list[Array]) -> list[Array]:
 
 def itemsize(values: Array) -> int:
     """Return how many bytes a floating-point entry takes."""
-    xp = np if is_sparse(values) else namespace(values)
-    return int(xp.finfo(values.dtype).bits) // 8
+    if isinstance(values.dtype, np.dtype):
+        return int(values.dtype.itemsize)
+    return int(namespace(values).finfo(values.dtype).bits) // 8
