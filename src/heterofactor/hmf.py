@@ -20,7 +20,7 @@ from heterofactor.engines import ENGINES
 from heterofactor.factors import assemble
 from heterofactor.gaps import warn_of_certainty, warn_of_gaps
 from heterofactor.linalg import Array, to_numpy
-from heterofactor.losses import LOSSES, Loss, Squared
+from heterofactor.losses import LOSSES, Loss, Squared, ridges
 from heterofactor.model import SharedUniqueModel
 from heterofactor.observing import equalised, observed_sources, raw_scale, read_weights
 from heterofactor.outliers import has_outliers
@@ -78,9 +78,11 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
     missing : {"nan", "absent"}
         What marks entries that were not observed: NaN, or also being absent from a scipy.sparse
         table, whose absent entries are zeros otherwise.
-    ridge : float or (float, float)
+    ridge : float or (float, float), optional
         Penalty on the squares of bases and scores: for all, or for shared and unique ones. Shrinks
-        what few entries tell of, and so predicts unobserved entries better from noisy data.
+        what few entries tell of, and so predicts unobserved entries better from noisy data. Unless
+        given there is none, but 1 under the logistic and the Poisson loss, where lines of which
+        all answers are alike would be predicted at infinity.
     tol : float
         Relative gradient at which to stop.
     max_rounds : int
@@ -155,7 +157,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         centre: Centre = "source",
         scale: Literal["source"] | None = None,
         missing: Literal["nan", "absent"] = "nan",
-        ridge: float | tuple[float, float] = 0.0,
+        ridge: float | tuple[float, float] | None = None,
         tol: float = 1e-8,
         max_rounds: int = 500,
         n_restarts: int = 0,
@@ -334,7 +336,8 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
                 "centre='global' needs features that all sources share, but they share their "
                 "samples (shared_axis='samples'): use centre='source' or centre=None."
             )
-        pair = (self.ridge,) if isinstance(self.ridge, Real) else self.ridge
+        given = 0.0 if self.ridge is None else self.ridge
+        pair = (given,) if isinstance(given, Real) else given
         numbers = [value for value in pair if isinstance(value, Real) and 0 <= value < np.inf]
         if len(numbers) != len(pair) or len(pair) > 2:
             raise ValueError(
@@ -353,9 +356,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
 
     def _ridge(self) -> tuple[float, float]:
         """Return the ridges of shared and unique factors."""
-        given: Any = self.ridge
-        shared, unique = (given, given) if isinstance(given, Real) else given
-        return float(shared), float(unique)
+        return ridges(self.ridge, self._loss())
 
     def _solver(self, default: str) -> Solver:
         """Return the solver; one that was given keeps its settings, but the ranks are ours."""
@@ -366,12 +367,15 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
             chosen = default if self.solver == "auto" else self.solver
             made = _named("solver", chosen, SOLVERS)(n_shared=self.n_shared, tol=self.tol)
         if max(ridge) > 0:
-            if not isinstance(made, Alternating):
+            if isinstance(made, Alternating):
+                # a solver that was given has its own, unless told otherwise
+                if self.ridge is not None or isinstance(self.solver, str):
+                    made = replace(made, ridge=ridge)
+            elif self.ridge is not None:
                 raise ValueError(
                     f"ridge is {self.ridge!r}, but solver={self.solver!r} has no ridge: use "
                     "solver='auto' or 'alternating'."
                 )
-            made = replace(made, ridge=ridge)
         return made
 
     def _record(self, found: Found, unit: float, advice: str = PATIENCE) -> None:

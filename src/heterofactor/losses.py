@@ -8,7 +8,9 @@ least-squares solver lowers them all.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from numbers import Real
 from typing import Any, ClassVar, Protocol, runtime_checkable
 
 import numpy as np
@@ -21,6 +23,9 @@ HUBER = 1.345
 OUTLYING = 3.0
 # The corner of the absolute loss is rounded over this many noise scales.
 ROUNDED = 0.1
+# The ridge under losses with a link unless another is given: where all answers of a line are alike,
+# the likelihood alone is greatest at infinity.
+LINKED_RIDGE = 1.0
 
 
 class Loss(Protocol):
@@ -432,6 +437,21 @@ def at_noise(loss: Any, scale: float) -> Any:
 def is_open(loss: Loss) -> bool:
     """Say whether the loss has a threshold that is left to the data."""
     return isinstance(loss, Robust) and loss.threshold is None
+
+
+def ridges(given: float | Sequence[float] | None, loss: Loss) -> tuple[float, float]:
+    """Return the ridges of shared and unique factors, those that suit the loss unless given.
+
+    Examples
+    --------
+    >>> from heterofactor.losses import Logistic, Squared, ridges
+    >>> ridges(None, Squared()), ridges(None, Logistic()), ridges((2, 3), Squared())
+    ((0.0, 0.0), (1.0, 1.0), (2.0, 3.0))
+    """
+    if given is None:
+        given = LINKED_RIDGE if isinstance(loss, Linked) else 0.0
+    pair: Any = (given, given) if isinstance(given, Real) else given
+    return float(pair[0]), float(pair[1])
 
 
 def reach(loss: Loss) -> float:

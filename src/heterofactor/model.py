@@ -7,7 +7,7 @@ scikit-learn's contract are here.
 from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
-from numbers import Integral, Real
+from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
@@ -22,7 +22,7 @@ from heterofactor.factors import Factors, Part
 from heterofactor.gaps import warn_of_gaps
 from heterofactor.guess import newcomer_observed
 from heterofactor.linalg import Array, beside, namespace, zeros
-from heterofactor.losses import Loss, Squared, link
+from heterofactor.losses import Loss, Squared, link, ridges
 from heterofactor.matching import check_features, check_known, matched
 from heterofactor.observing import observed_source, observed_sources
 from heterofactor.outliers import has_outliers, outliers
@@ -392,12 +392,11 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
 
     def _projection(self) -> Projection:
         """Return what new samples are scored with."""
-        ridge: Any = getattr(self, "ridge", 0.0)
         return Projection(
             self.factors_,
             self.centres_,
             self.loss_,
-            (ridge, ridge) if isinstance(ridge, Real) else tuple(ridge),
+            ridges(getattr(self, "ridge", None), self.loss_),
             self._turned,
             absent=getattr(self, "missing", "nan") == "absent",
             weights=self._weights,
