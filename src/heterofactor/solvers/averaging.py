@@ -5,8 +5,9 @@ basis; ``Vg`` and ``Vl`` are the shared and unique scores; ``L`` is the slope of
 is the step and ``beta`` weighs the penalty :math:`\beta/2 |U'U - I|^2` on both bases.
 
 With ``step_size=None`` the data are measured in units of their root mean squared spectral norm, and
-the step halves whenever the objective rises: the paper's algorithm on rescaled data, with a step of
-order one. With a step given, nothing is rescaled and the step never changes.
+the step halves whenever the objective rises, from the point before, and comes back slowly: the
+paper's algorithm on rescaled data, with a step of order one. With a step given, nothing is
+rescaled, the step never changes, and no round is taken back.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from heterofactor.sources import Source
 
 # The step on rescaled data, whose curvature is at most about two: it falls where it is too long.
 UNIT_STEP = 0.5
+# By how much a halved step comes back every round.
+RECOVERY = 1.05
+# What a source has of its own.
+FACTORS = ("unique", "shared_scores", "unique_scores")
 # Enough for a spectral norm that only sets a scale.
 POWER_ITERATIONS = 8
 
@@ -93,7 +98,9 @@ class Averaging:
             "gradient": np.inf,
         }
         return {name: like(np.asarray(value), basis) for name, value in scalars.items()} | {
-            "basis": basis
+            "basis": basis,
+            "before": basis,  # where the value was last found to fall
+            "rose": namespace(basis).sum(basis) * 0,
         }
 
     def init(self, source: Source, shared: State, local: State) -> State:
@@ -132,12 +139,14 @@ class Averaging:
         """Lines 4 to 9 of the paper, for one source."""
         xp = namespace(shared["basis"])
         Ug, unit, eta = shared["basis"], shared["unit"], shared["eta"]
-        Ul, Vg, Vl = local["unique"], local["shared_scores"], local["unique_scores"]
         if float(unit) == 0:
             return local, self._scale(Ug, local)
         if "unscaled" in local:
-            Vg, Vl = Vg / unit, Vl / unit
-            local = {name: value for name, value in local.items() if name != "unscaled"}
+            local = local | {name: local[name] / unit for name in FACTORS[1:]}
+            local.pop("unscaled")
+        if self.step_size is None:
+            local = _resumed(local, back=float(shared["rose"]) > 0)
+        Ul, Vg, Vl = (local[name] for name in FACTORS)
 
         # correct: Ul <- Ul - Ug (Ug'Ug)^-1 Ug'Ul, and Vg takes up what Ul gives away
         given = xp.linalg.solve(Ug.mT @ Ug, Ug.mT @ Ul)
@@ -190,13 +199,20 @@ class Averaging:
             unit = xp.sqrt(total["scale"] / total["count"])
             unit = xp.where(unit > 0, unit, unit * 0 + 1)
         rounding = 100 * machine_epsilon(value) * float(total["scale"])
-        rising = self.step_size is None and float(value) > float(shared["value"]) + rounding
+        if self.step_size is None and not float(value) <= float(shared["value"]) + rounding:
+            half = {"eta": shared["eta"] / 2, "basis": shared["before"]}
+            return shared | half | {"rose": shared["rose"] * 0 + 1}
+        eta = shared["eta"]
+        if self.step_size is None and float(eta) < UNIT_STEP:
+            eta = RECOVERY * eta
         gradient = xp.sqrt(squared_norm(total["slope"]) + total["own"])
         size = xp.sqrt(total["scale"]) / unit
         return shared | {
             "basis": total["basis"] / total["count"],
+            "before": shared["basis"],
+            "rose": shared["rose"] * 0,
             "unit": unit,
-            "eta": shared["eta"] / 2 if rising else shared["eta"],
+            "eta": eta,
             "value": value,
             "gradient": gradient / xp.where(size > 0, size, size * 0 + 1),
         }
@@ -207,6 +223,15 @@ class Averaging:
         if float(shared["gradient"]) <= floor:
             return f"the relative gradient fell below {floor:.0e}"
         return ""
+
+
+def _resumed(local: State, *, back: bool) -> State:
+    """Go back to where the value last fell, if the server does; keep the points that this takes."""
+    kept = {f"before_{name}": local.get(f"last_{name}", local[name]) for name in FACTORS}
+    if back:
+        kept = {f"before_{name}": local[f"before_{name}"] for name in FACTORS}
+        local = local | {name: kept[f"before_{name}"] for name in FACTORS}
+    return local | kept | {f"last_{name}": local[name] for name in FACTORS}
 
 
 def _excess(U: Array) -> Array:
