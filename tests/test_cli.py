@@ -13,7 +13,7 @@ from click.testing import CliRunner, Result
 import heterofactor
 from heterofactor import HMF
 from heterofactor.cli import main
-from heterofactor.datasets import load_mice_protein
+from heterofactor.datasets import load_mice_protein, make_heterogeneous
 from heterofactor.files import load
 from heterofactor.reading import read_sources
 from heterofactor.solvers import Averaging
@@ -322,6 +322,70 @@ def test_show_prints_what_fit_found(files, out, tmp_path):
     largest = int(np.abs(first).argmax())
     assert f"shared0  f{largest} {first[largest]:+.2f}, " in result.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
+
+
+def with_empty_cells(tmp_path: Path) -> tuple[list[Path], dict[str, pd.DataFrame]]:
+    data = make_heterogeneous(
+        3, n_samples=25, n_features=8, n_shared=1, n_unique=1, noise=0.1, random_state=0
+    )
+    rng, found, paths = np.random.default_rng(0), {}, []
+    for name, table in data.sources.items():
+        hole = rng.random(table.shape) < 0.2
+        frame = pd.DataFrame(np.where(hole, np.nan, table)).add_prefix("f")
+        frame.iloc[3, 3] = 30.0
+        paths.append(tmp_path / f"{name}.csv")
+        frame.to_csv(paths[-1])
+        found[name] = frame
+    return paths, found
+
+
+def test_empty_cells_are_missing_and_counted(tmp_path, out):
+    paths, found = with_empty_cells(tmp_path)
+    options = ("--shared", 1, "--unique", 1, "--loss", "trimmed", "--ridge", "0.1,0.2")
+    result = run("fit", *paths, *options, "--out", out, "--scores", tmp_path / "scores")
+    assert result.exit_code == 0, result.output
+    holes = sum(int(table.isna().sum().sum()) for table in found.values())
+    assert f"{holes} of 600 entries ({holes / 6:.1f} %) are missing" in result.stdout
+    assert "    shared    unique  outliers  residual" in result.stdout
+    expected = HMF(1, 1, loss="trimmed", ridge=(0.1, 0.2), random_state=0).fit(found)
+    model = load(out)
+    assert model.get_params() == expected.get_params()
+    assert_equal_fit(model, expected)
+    written = pd.read_csv(tmp_path / "scores" / "source0.csv", index_col=0)
+    assert written.notna().all(axis=None)
+    shown = run("show", out).stdout
+    outliers = sum(part.nnz for part in expected.outliers_.values())
+    threshold = f"{expected.loss_.threshold:.3g}"
+    assert f"Trimmed loss with a threshold of {threshold}, ridge 0.1 and 0.2" in shown
+    assert f"; {outliers} entries beyond it." in shown
+
+
+def test_complete_tables_are_said_nothing_of_and_the_loss_is_shown(files, out):
+    assert "missing" not in run("fit", *files, *RANKS, "--out", out).stdout
+    assert "Squared loss.\n" in run("show", out).stdout
+
+
+def test_a_source_of_which_hardly_anything_is_there_is_warned_of(tmp_path, out):
+    paths, found = with_empty_cells(tmp_path)
+    table = found["source1"]
+    table.iloc[:, 2] = np.nan
+    table.to_csv(paths[1])
+    options = ("--shared", 1, "--unique", 1, "--ridge", 0.1, "--tol", 1e-3)
+    result = run("fit", *paths, *options, "--out", out)
+    assert result.exit_code == 0, result.output
+    assert "Warning: No entry was observed of some features of source 'source1'" in result.stderr
+
+
+@pytest.mark.parametrize("ridge", ["much", "1,2,3", ""])
+def test_a_ridge_that_is_none_is_refused(files, out, ridge):
+    result = run("fit", *files, *RANKS, "--out", out, "--ridge", ridge)
+    assert_refused(result, f"--ridge is '{ridge}': expected a number, or two with a comma.")
+
+
+def test_tables_that_a_loss_cannot_take_are_refused(files, out):
+    result = run("fit", *files, *RANKS, "--out", out, "--loss", "logistic")
+    assert_refused(result, "Source 'north' holds", "expected only 0 and 1")
+    assert_refused(run("fit", *files, *RANKS, "--out", out, "--ridge", -1), "ridge is -1.0")
 
 
 def test_show_refuses_what_is_no_model(tmp_path):

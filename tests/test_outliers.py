@@ -70,16 +70,26 @@ def test_huber_takes_up_what_is_beyond_its_threshold() -> None:
         np.testing.assert_allclose(model.outliers_[name].toarray(), beyond, atol=1e-10)
 
 
-def test_the_residual_counts_outliers() -> None:
+@pytest.mark.parametrize("loss", ["trimmed", Huber(threshold=0.2)], ids=["trimmed", "huber"])
+def test_outliers_are_apart_from_the_residual_and_all_adds_up(loss: Any) -> None:
     _, tables, _ = made()
-    model = HMF(2, 1, loss="trimmed", random_state=0).fit(tables)
+    model = HMF(2, 1, loss=loss, random_state=0).fit(tables)
+    shares = model.explained_variance_ratio_
+    assert list(shares.columns) == ["shared", "unique", "outliers", "residual"]
+    np.testing.assert_allclose(shares.sum(axis=1), 1)
     for name, table in tables.items():
         left = table - model.reconstruct(name)
+        rest = left - model.outliers_[name].toarray()
         # as if every entry had been observed
-        expected = np.nansum(left**2) / np.isfinite(table).mean()
+        seen = np.isfinite(table).mean()
         found = model.explained_variance_.loc[name]
-        assert found["residual"] == pytest.approx(expected, rel=1e-6)
-        assert found["total"] == pytest.approx(found[["shared", "unique", "residual"]].sum())
+        assert found["residual"] == pytest.approx(np.nansum(rest**2) / seen, rel=1e-6)
+        whole = np.nansum(left**2) / seen
+        assert found["outliers"] + found["residual"] == pytest.approx(whole, rel=1e-6)
+        parts = found[["shared", "unique", "outliers", "residual"]]
+        assert found["total"] == pytest.approx(parts.sum())
+    model.set_params(loss="squared", max_rounds=2000, tol=1e-3, n_shared=1, n_unique=0).fit(tables)
+    assert list(model.explained_variance_.columns) == ["shared", "unique", "residual", "total"]
 
 
 def test_every_kind_of_table_has_the_same_outliers() -> None:

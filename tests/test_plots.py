@@ -10,7 +10,7 @@ import pytest
 from heterofactor import HMF
 from heterofactor.datasets import load_beijing_air, load_mice_protein, make_heterogeneous
 from heterofactor.loadings import foremost, loadings
-from heterofactor.plots import COLOURS, plot_components, plot_history, plot_variance
+from heterofactor.plots import plot_components, plot_history, plot_variance
 
 matplotlib.use("Agg")
 import matplotlib.pyplot as plt
@@ -72,12 +72,31 @@ def test_no_labels_of_bars_overlap(n_sources):
         assert not any(a.overlaps(b) for k, a in enumerate(boxes) for b in boxes[:k])
 
 
+@pytest.mark.parametrize("n_sources", [4, 41])
+def test_outliers_and_holes_are_shown_as_well(n_sources):
+    tables = make_heterogeneous(
+        n_sources, n_samples=20, n_features=15, n_shared=1, n_unique=1, noise=0.1, random_state=0
+    ).sources
+    for table in tables.values():
+        table[0, 0], table[1, 2:5] = 9.0, np.nan
+    model = HMF(1, 1, loss="trimmed", tol=1e-3, random_state=0).fit(tables)
+    ax = plot_variance(model)
+    if n_sources == 4:
+        labels = [bars.get_label() for bars in ax.containers]
+        assert labels == ["shared", "unique", "outliers", "residual"]
+        assert sum(bars[0].get_width() for bars in ax.containers) == pytest.approx(100)
+    else:
+        assert any(text.get_text().startswith("outliers: ") for text in ax.texts)
+    assert plot_components(model) is not None
+    assert plot_history(model) is not None
+
+
 def test_very_many_sources_are_shown_as_a_distribution():
     model = noisy(41)
     ax = plot_variance(model)
     shares = 100 * model.explained_variance_ratio_
     assert len(ax.containers) == 0
-    for dots, text, part in zip(ax.collections, ax.texts, COLOURS, strict=True):
+    for dots, text, part in zip(ax.collections, ax.texts, shares.columns, strict=True):
         assert np.allclose(dots.get_offsets()[:, 0], shares[part])
         assert text.get_text().startswith(f"{part}: ")
         assert f"median {shares[part].median():.0f} %" in text.get_text()

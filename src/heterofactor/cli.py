@@ -18,13 +18,13 @@ from typing import Any
 import click
 import numpy as np
 import pandas as pd
-from sklearn.exceptions import ConvergenceWarning
 
 from heterofactor import HMF, __version__
 from heterofactor.datasets import load_mice_protein
 from heterofactor.files import load, save
 from heterofactor.linalg import to_numpy
 from heterofactor.loadings import loadings
+from heterofactor.losses import LOSSES, Robust
 from heterofactor.plots import plot_variance
 from heterofactor.reading import read_sources
 from heterofactor.solvers import SOLVERS
@@ -182,6 +182,22 @@ def demo(out: Path, quiet: bool) -> None:
     show_default=True,
     help="source: every source counts the same.",
 )
+@click.option(
+    "--loss",
+    type=click.Choice(list(LOSSES)),
+    default="squared",
+    show_default=True,
+    help="huber, absolute or trimmed for outliers, logistic for answers of 0 and 1, poisson for "
+    "counts.",
+)
+@click.option(
+    "--ridge",
+    default="0",
+    show_default=True,
+    metavar="NUMBERS",
+    help="Penalty on the squares of bases and scores: 1, or 1,0.5 for shared and unique ones. "
+    "Where entries are missing, large ranks need one.",
+)
 @click.option("--solver", type=click.Choice(["auto", *SOLVERS]), default="auto", show_default=True)
 @click.option(
     "--tol", type=float, default=1e-8, show_default=True, help="Relative gradient at which to stop."
@@ -195,13 +211,13 @@ def demo(out: Path, quiet: bool) -> None:
 def fit(
     files: tuple[Path, ...], n_shared: int, n_unique: str, out: Path, scores: Path | None,
     source_column: str | None, index_col: str | None, header: bool | None, shared_axis: str,
-    centre: str, scale: str, solver: str, tol: float, max_rounds: int, restarts: int, seed: int,
-    force: bool, quiet: bool,
+    centre: str, scale: str, loss: str, ridge: str, solver: str, tol: float, max_rounds: int,
+    restarts: int, seed: int, force: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Fit the tables in FILES, one source each, and save the model.
 
     Samples are in rows: .csv, .tsv, .parquet, .npy, or .npz (whose every array is a source).
-    Sources are named after their files.
+    Sources are named after their files. Empty cells, and NaN, are entries that were not observed.
     """
     _need_folder(out.parent, "--out")
     if out.is_dir():
@@ -220,6 +236,8 @@ def fit(
     model = HMF(
         n_shared,
         _ranks(n_unique, list(sources)),
+        loss=loss,
+        ridge=_penalties(ridge),
         solver=solver,
         shared_axis=shared_axis,  # type: ignore[arg-type]
         centre=None if centre == "none" else centre,  # type: ignore[arg-type]
@@ -236,6 +254,7 @@ def fit(
     if scores is not None:
         _write_scores(model, sources, scores)
     if not quiet:
+        _print_missing(sources)
         _print_variance(model, "source")
         click.echo(f"\n{model.diagnostics_}\n\nModel:  {out}")
         if scores is not None:
@@ -268,6 +287,7 @@ def show(model_file: Path, components: int | None, plot: Path | None) -> None:
     click.echo(
         f"{count} source{'s' * (count != 1)} sharing {length} {model.shared_axis}; "
         f"{model.n_shared} shared components, {_listed_ranks(model)} unique.\n"
+        f"{_listed_loss(model)}\n"
     )
     _print_variance(model, "source")
     if components is not None:
@@ -297,7 +317,7 @@ def _fit(model: HMF, sources: dict[str, Any]) -> bool:
 @contextmanager
 def _warnings_on_stderr() -> Iterator[None]:
     with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always", ConvergenceWarning)
+        warnings.simplefilter("always", UserWarning)  # those of convergence among them
         yield
     for warning in caught:
         click.echo(f"Warning: {' '.join(str(warning.message).split())}", err=True)
@@ -328,6 +348,43 @@ def _ranks(text: str, names: Sequence[str]) -> int | list[int] | dict[Any, int]:
     return {name: bare[0] for name in names if bare} | named
 
 
+def _penalties(text: str) -> float | tuple[float, float]:
+    """Read --ridge: a number, or two."""
+    try:
+        numbers = [float(item) for item in text.split(",")]
+    except ValueError:
+        numbers = []
+    if len(numbers) not in (1, 2):
+        raise UserError(f"--ridge is {text!r}: expected a number, or two with a comma.")
+    return numbers[0] if len(numbers) == 1 else (numbers[0], numbers[1])
+
+
+def _listed_loss(model: HMF) -> str:
+    """Say what a deviation cost in the fit."""
+    kind = next((k for k, known in LOSSES.items() if isinstance(model.loss_, known)), "own")
+    text = f"{kind.capitalize()} loss"
+    if isinstance(model.loss_, Robust):
+        text += f" with a threshold of {model.loss_.threshold:.3g}"
+    shared, unique = model._ridge()
+    if shared or unique:
+        text += f", ridge {shared:g}" + (f" and {unique:g}" if shared != unique else "")
+    if hasattr(model, "outliers_"):
+        count = sum(part.nnz for part in model.outliers_.values())
+        text += f"; {count} entries beyond it"
+    return f"{text}."
+
+
+def _print_missing(sources: dict[str, Any]) -> None:
+    """Say how many entries were not observed, if any were not."""
+    holes = sum(int(np.sum(np.asarray(pd.isna(table)))) for table in sources.values())
+    entries = sum(int(np.prod(table.shape)) for table in sources.values())
+    if holes:
+        click.echo(
+            f"{holes} of {entries} entries ({100 * holes / entries:.1f} %) are missing; the others "
+            "are what was fitted.\n"
+        )
+
+
 def _listed_ranks(model: HMF) -> str:
     ranks = [basis.shape[1] for basis in model.factors_.unique_bases.values()]
     return str(ranks[0]) if len(set(ranks)) == 1 else f"{min(ranks)} to {max(ranks)}"
@@ -340,7 +397,8 @@ def _print_variance(model: HMF, what: str) -> None:
         rows = {"smallest": shares.min(), "median": shares.median(), "largest": shares.max()}
         what, shares = f"{len(shares)} sources", pd.DataFrame(rows).T
     width = max(len(what), *(len(str(name)) for name in shares.index))
-    click.echo(f"{what:<{width}}    shared    unique  residual   (% of its variance)")
+    heads = "".join(f"{part:>10}" for part in shares.columns)
+    click.echo(f"{what:<{width}}{heads}   (% of its variance)")
     for name, row in zip(shares.index, shares.to_numpy(), strict=True):
         click.echo(f"{name!s:<{width}}" + "".join(f"{share:>10.1f}" for share in row))
 

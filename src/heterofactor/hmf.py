@@ -116,7 +116,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
     outliers_ : dict of scipy.sparse array
         With ``loss="trimmed"``, by source: observed minus fitted at the entries that were left out,
         in the orientation of the table; with ``"huber"``, by how much errors are beyond the
-        threshold. `explained_variance_` has them among the residual.
+        threshold. They have a column of their own in `explained_variance_`.
     history_ : DataFrame
         One row a round: start, value (lower is better), relative gradient.
     n_rounds_ : int
@@ -279,14 +279,11 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
 
     def _keep_outliers(self, tables: Tables, weights: Sequence[Any] | None) -> None:
         """Keep what the fit took for outliers, under a loss that does so."""
-        if not has_outliers(self.loss_):
-            self.__dict__.pop("outliers_", None)
-            return
-        given = weights or [None] * len(tables.names)
-        self.outliers_ = {
-            name: self._outliers(name, table, weight)
-            for name, table, weight in zip(tables.names, tables.values, given, strict=True)
-        }
+        self.__dict__.pop("outliers_", None)
+        if has_outliers(self.loss_):
+            self.outliers_ = {}
+            for place, (name, table) in enumerate(zip(tables.names, tables.values, strict=True)):
+                self._add_outliers(name, table, None if weights is None else weights[place])
 
     def _search(
         self,

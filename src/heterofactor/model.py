@@ -25,7 +25,7 @@ from heterofactor.linalg import Array, beside, namespace, zeros
 from heterofactor.losses import Loss, Squared, link, ridges
 from heterofactor.matching import check_features, check_known, matched
 from heterofactor.observing import observed_source, observed_sources
-from heterofactor.outliers import has_outliers, outliers
+from heterofactor.outliers import has_outliers, outliers, with_outliers
 from heterofactor.projecting import Projection
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.scores import centre_of, score_samples
@@ -55,23 +55,28 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
     outliers_: dict[Hashable, Any]
     _turned: dict[Hashable, Array]
     _weights: dict[Hashable, float]
+    _outlying: dict[Hashable, float]
 
     def _keep(self, factors: Factors, centres: Sequence[Array | None], tables: Tables) -> None:
         """Keep the answer, and what is needed to give results back as the user brought the data."""
         labels = zip(tables.index, tables.columns, strict=True)
-        self.loss_, self._turned, self._weights = Squared(), {}, {}
+        self.loss_, self._turned, self._weights, self._outlying = Squared(), {}, {}, {}
         self.factors_ = factors
         self.centres_ = dict(zip(tables.names, centres, strict=True))
         self._labels = dict(zip(tables.names, labels, strict=True))
         self._fitted_as = tables.emptied()
 
-    def _outliers(self, name: Hashable, table: Array, weight: Any = None) -> Any:
+    def _add_outliers(self, name: Hashable, table: Array, weight: Any = None) -> None:
+        """Keep what the fit took for outliers, and their share of the residual."""
         factors = self.factors_
         bases = beside([factors.shared_basis, factors.unique_bases[name]])
         scores = beside([factors.shared_scores[name], factors.unique_scores[name]])
         frames = (scores, bases) if self.shared_axis == "features" else (bases, scores)
         absent = getattr(self, "missing", "nan") == "absent"
-        return outliers(self.loss_, table, weight, frames, self.centres_[name], absent=absent)
+        centre = self.centres_[name]
+        part, share = outliers(self.loss_, table, weight, frames, centre, absent=absent)
+        self.outliers_ = {**self.outliers_, name: part}
+        self._outlying = {**self._outlying, name: share}
 
     def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
         by_entry = isinstance(X, ObservedEntries)
@@ -114,13 +119,13 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
 
     @property
     def explained_variance_(self) -> pd.DataFrame:
-        """Sums of squares by source: shared, unique, residual and their total."""
-        return self.factors_.explained_variance(ratio=False)
+        """Sums of squares by source: shared, unique, outliers if there are, residual, total."""
+        return with_outliers(self.factors_.explained_variance(ratio=False), self._outlying)
 
     @property
     def explained_variance_ratio_(self) -> pd.DataFrame:
-        """What shared part, unique part and residual make up of each source."""
-        return self.factors_.explained_variance()
+        """What the parts and the residual make up of each source."""
+        return with_outliers(self.factors_.explained_variance(), self._outlying)
 
     def transform(self, X: Any, *, sources: Any = None) -> Any:
         """Return least-squares scores of samples, shared ones first.
@@ -143,7 +148,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             coordinates, then each source's unique ones (zero for a source not given).
         """
         tables, names, parts = self._score(X, sources)
-        labels, output = self.get_feature_names_out(), self._output()
+        labels = self.get_feature_names_out()
+        output = configured_output(getattr(self, "_chosen_output", None))
         if self.shared_axis == "samples":
             scores = beside([parts[0][0], *self._unique_blocks(names, parts)])
             return contain(scores, tables.index[0], labels, output)
@@ -246,11 +252,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         ranks = resolve_ranks(self.n_shared, int(rank), tables)
         absent = getattr(self, "missing", "nan") == "absent"
         shared = centre_of(self.centres_, None) if self.centre == "global" else None
-        if (
-            tables.complete
-            and isinstance(self.loss_, Squared)
-            and not (absent and tables.has_sparse)
-        ):
+        complete = tables.complete and not (absent and tables.has_sparse)
+        if complete and isinstance(self.loss_, Squared):
             centres = tables.centres(self.centre) if shared is None else [shared]
             stacks, _ = tables.sources(centres, ranks)
             local = newcomer(stacks[0], ranks[0], self.factors_.shared_basis, self.tol)
@@ -272,7 +275,7 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         self._labels = {**self._labels, name: (tables.index[0], tables.columns[0])}
         self._fitted_as = self._fitted_as.with_name(name)
         if has_outliers(self.loss_):
-            self.outliers_ = {**self.outliers_, name: self._outliers(name, tables.values[0])}
+            self._add_outliers(name, tables.values[0])
         return self
 
     def score(self, X: Any, y: Any = None, *, sources: Any = None) -> float:
@@ -430,9 +433,6 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         if transform is not None:
             self._chosen_output = transform
         return self
-
-    def _output(self) -> str:
-        return configured_output(getattr(self, "_chosen_output", None))
 
     def _widest(self) -> int:
         return max(int(basis.shape[1]) for basis in self.factors_.unique_bases.values())

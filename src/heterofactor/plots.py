@@ -17,8 +17,13 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 # Okabe and Ito's blue and orange, told apart by everyone, and a light grey.
-COLOURS = {"shared": "#0072B2", "unique": "#E69F00", "residual": "#D9D9D9"}
-INK = {"shared": "white", "unique": "black", "residual": "black"}
+COLOURS = {
+    "shared": "#0072B2",
+    "unique": "#E69F00",
+    "outliers": "#CC79A7",
+    "residual": "#D9D9D9",
+}
+INK = {"shared": "white", "unique": "black", "outliers": "black", "residual": "black"}
 # With more sources than this, bars are too thin to label, and their distribution says more.
 MOST_BARS = 40
 # A label needs about this share of the width of the bars.
@@ -33,7 +38,7 @@ def plot_variance(model: HMF, ax: Axes | None = None) -> Axes:
     """Show what shared part, unique part and residual make up of each source.
 
     One bar for each source, in their order; for more than 40 sources, the distribution of the
-    three shares over the sources.
+    shares over the sources. Outliers, where the loss takes them out, are a part of their own.
 
     Parameters
     ----------
@@ -77,7 +82,8 @@ def plot_variance(model: HMF, ax: Axes | None = None) -> Axes:
 def _draw_bars(ax: Axes, shares: pd.DataFrame) -> None:
     places = list(range(len(shares)))
     left = np.zeros(len(shares))
-    for part, colour in COLOURS.items():
+    for part in shares.columns:
+        colour = COLOURS[part]
         # rounding can leave a residual of -1e-16
         width = 100 * np.clip(shares[part].to_numpy(), 0, None)
         ax.barh(places, width, left=left, height=0.8, color=colour, label=part)
@@ -97,14 +103,15 @@ def _draw_bars(ax: Axes, shares: pd.DataFrame) -> None:
     ax.set_ylim(len(shares) - 0.4, -0.6)  # the first source on top
     ax.set_xlabel("share of the variance of each source (%)")
     ax.legend(
-        loc="lower left", bbox_to_anchor=(0, 1), ncols=3, frameon=False, borderaxespad=0.2,
+        loc="lower left", bbox_to_anchor=(0, 1), ncols=4, frameon=False, borderaxespad=0.2,
         handlelength=1, handleheight=1, columnspacing=1.5,
     )  # fmt: skip
 
 
 def _draw_distribution(ax: Axes, shares: pd.DataFrame) -> None:
     rng = np.random.default_rng(0)  # where the dots lie across the row means nothing
-    for place, (part, colour) in enumerate(COLOURS.items()):
+    for place, part in enumerate(shares.columns):
+        colour = COLOURS[part]
         percent = 100 * np.clip(shares[part].to_numpy(), 0, None)
         ink = "#8C8C8C" if part == "residual" else colour
         across = place + 0.12 + 0.22 * rng.random(len(percent))
@@ -121,7 +128,7 @@ def _draw_distribution(ax: Axes, shares: pd.DataFrame) -> None:
         )
         ax.text(0, place - 0.3, says, va="bottom", fontsize=9)
     ax.set_yticks([])
-    ax.set_ylim(2.5, -0.62)
+    ax.set_ylim(shares.shape[1] - 0.5, -0.62)
     ax.set_xlabel(f"share of the variance of each of {len(shares)} sources (%)")
 
 
