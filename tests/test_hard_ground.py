@@ -99,7 +99,7 @@ def test_more_numbers_than_entries() -> None:
 @pytest.mark.parametrize("loss", ["squared", "huber", "trimmed", "poisson", "logistic"])
 def test_tables_of_zeros(loss: str) -> None:
     zeros = with_holes({name: np.zeros((40, 30)) for name in "ab"})
-    model, said = fit(HMF(2, 1, loss=loss, max_rounds=50, random_state=0), zeros)
+    model, said = fit(HMF(2, 1, loss=loss, ridge=0.0, max_rounds=50, random_state=0), zeros)
     for table in model.reconstruct().values():
         np.testing.assert_allclose(table, 0, atol=1e-6)
     certain = "The fit of some entries has become certain in source 'a', 'b'"
@@ -110,14 +110,15 @@ def test_a_source_without_a_count_among_others() -> None:
     rng = np.random.default_rng(0)
     tables = {n: rng.poisson(np.exp(t)) * 1.0 for n, t in made().sources.items()}
     tables["source1"][:] = 0
-    model, said = fit(HMF(2, 1, loss="poisson", max_rounds=50, random_state=0), tables)
+    settings: Any = {"loss": "poisson", "max_rounds": 50, "random_state": 0}
+    model, said = fit(HMF(2, 1, ridge=0.0, **settings), tables)
     assert any("certain in source 'source1'" in text for text in said)
     np.testing.assert_allclose(model.reconstruct("source1"), 0, atol=1e-3)
 
 
 def test_answers_that_can_be_told_apart_completely() -> None:
     tables = {name: (table > 0) * 1.0 for name, table in made(noise=0.01).sources.items()}
-    model, said = fit(HMF(2, 1, loss="logistic", max_rounds=100, random_state=0), tables)
+    model, said = fit(HMF(2, 1, loss="logistic", ridge=0.0, max_rounds=100, random_state=0), tables)
     assert any("certain in source 'source0', 'source1', 'source2', 'source3'" in t for t in said)
     assert any("set a ridge" in text for text in said)
     right = [np.mean((model.reconstruct(n) > 0.5) == t) for n, t in tables.items()]

@@ -192,11 +192,9 @@ def demo(out: Path, quiet: bool) -> None:
 )
 @click.option(
     "--ridge",
-    default="0",
-    show_default=True,
     metavar="NUMBERS",
     help="Penalty on the squares of bases and scores: 1, or 1,0.5 for shared and unique ones. "
-    "Where entries are missing, large ranks need one.",
+    "Where entries are missing, large ranks need one. [default: 1 under logistic and poisson loss]",
 )
 @click.option("--solver", type=click.Choice(["auto", *SOLVERS]), default="auto", show_default=True)
 @click.option(
@@ -211,7 +209,7 @@ def demo(out: Path, quiet: bool) -> None:
 def fit(
     files: tuple[Path, ...], n_shared: int, n_unique: str, out: Path, scores: Path | None,
     source_column: str | None, index_col: str | None, header: bool | None, shared_axis: str,
-    centre: str, scale: str, loss: str, ridge: str, solver: str, tol: float, max_rounds: int,
+    centre: str, scale: str, loss: str, ridge: str | None, solver: str, tol: float, max_rounds: int,
     restarts: int, seed: int, force: bool, quiet: bool,
 ) -> None:  # fmt: skip
     """Fit the tables in FILES, one source each, and save the model.
@@ -348,8 +346,10 @@ def _ranks(text: str, names: Sequence[str]) -> int | list[int] | dict[Any, int]:
     return {name: bare[0] for name in names if bare} | named
 
 
-def _penalties(text: str) -> float | tuple[float, float]:
-    """Read --ridge: a number, or two."""
+def _penalties(text: str | None) -> float | tuple[float, float] | None:
+    """Read --ridge: a number, or two, or what suits the loss."""
+    if text is None:
+        return None
     try:
         numbers = [float(item) for item in text.split(",")]
     except ValueError:
