@@ -48,7 +48,8 @@ COMPETING_TOLERANCE = 1e-4
 MAX_COMPETING = 100
 SKETCHED_TOLERANCE = 1e-6
 MAX_SKETCHED = 10
-# With fewer columns for each of the sketch's, a round on the data costs hardly more than on it.
+# With fewer columns for each of the sketch's, a round on the data costs hardly more than on it, and
+# of noise they hold more than a sketch can.
 WORTHWHILE = 8
 RANDOM_STARTS = 3
 # On a shared axis no longer than this, sketches of full width cost next to nothing.

@@ -15,11 +15,13 @@ matrix that the unique scores cannot imitate. So :math:`R L^{-1}` is nearly Newt
 L-BFGS learns the rest.
 
 The unique basis is carried from round to round by one subspace iteration, which costs nothing:
-the product :math:`S_i U_i` that the gradient needs anyway. The gradient is taken where that
-iteration is going, so that it is exact to first order while the unique bases are still on the way.
-The block must not be projected off the *old*
+the product :math:`S_i U_i` that the gradient needs anyway. It must not be projected off the *old*
 shared basis first: its component there is the first-order answer of the unique basis to the
-step that the shared basis is about to take.
+step that the shared basis is about to take. The gradient is taken where that iteration is going:
+with :math:`E_i` for what :math:`[U, U_i]` leaves of :math:`S_i U_i`, at
+:math:`U_i + E_i (U_i'S_iU_i)^{-1}`, so that it is exact to first order while the unique bases are
+still on their way. The relative gradient that is reported is the larger of :math:`|R|/|G|` and
+the root mean square over the sources of :math:`|E_i|` relative to their energy.
 """
 
 from __future__ import annotations
