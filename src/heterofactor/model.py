@@ -19,18 +19,16 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from heterofactor.canonical import offsets_by_source
 from heterofactor.containers import as_brought, configured_output, contain
 from heterofactor.factors import Factors, Part
-from heterofactor.gaps import warn_of_gaps
-from heterofactor.guess import newcomer_observed
+from heterofactor.joining import newcomer_of
 from heterofactor.linalg import Array, beside, namespace, zeros
 from heterofactor.losses import Loss, Squared, link, ridges
 from heterofactor.matching import check_features, check_known, matched
-from heterofactor.observing import observed_source, observed_sources
+from heterofactor.observing import observed_source
 from heterofactor.outliers import has_outliers, outliers, with_outliers
 from heterofactor.projecting import Projection
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.scores import centre_of, score_samples
 from heterofactor.search import newcomer
-from heterofactor.solvers.alternating import Offsets
 from heterofactor.splitting import ObservedEntries, opened
 from heterofactor.tables import Centre, SharedAxis, Tables, is_collection, read_tables
 
@@ -253,25 +251,26 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         absent = getattr(self, "missing", "nan") == "absent"
         shared = centre_of(self.centres_, None) if self.centre == "global" else None
         complete = tables.complete and not (absent and tables.has_sparse)
-        if complete and isinstance(self.loss_, Squared):
+        if complete and isinstance(self.loss_, Squared) and not self._turned:
             centres = tables.centres(self.centre) if shared is None else [shared]
             stacks, _ = tables.sources(centres, ranks)
             local = newcomer(stacks[0], ranks[0], self.factors_.shared_basis, self.tol)
+            energy = float(local["energy"][0])
         else:
-            seen, members = observed_sources(tables, ranks, self.loss_, self.centre, absent=absent)
-            warn_of_gaps(seen, members, ranks, tables)
-            offsets: Offsets = None
-            if self.centre == "source":
-                offsets = "rows" if self.shared_axis == "features" else "columns"
-            basis = self.factors_.shared_basis
-            local = newcomer_observed(
-                seen[0], ranks[0], basis, self.loss_, self.tol, offsets=offsets, centre=shared
-            )
+            projection, n_shared = self._projection(), self.n_shared
+            turn = next(iter(self._turned.values()))[:n_shared, :n_shared] if self._turned else None
+            local, turned, energy = newcomer_of(
+                tables, ranks, self.factors_.shared_basis, turn, self.loss_,
+                ridge=projection.ridge, tol=self.tol, centre=self.centre, fixed=shared,
+                absent=absent, equally=bool(self._weights),
+            )  # fmt: skip
+            if turned is not None:
+                self._turned = {**self._turned, name: turned}
             centres = offsets_by_source([local], [[0]], [tables.values[0].shape[1]])
         self.factors_ = self.factors_.with_source(name, local)
         self.centres_ = {**self.centres_, name: centres[0]}
         if self._weights:
-            self._weights = {**self._weights, name: (float(local["energy"][0]) or 1.0) ** -0.5}
+            self._weights = {**self._weights, name: (energy or 1.0) ** -0.5}
         self._labels = {**self._labels, name: (tables.index[0], tables.columns[0])}
         self._fitted_as = self._fitted_as.with_name(name)
         if has_outliers(self.loss_):

@@ -130,6 +130,18 @@ class Projection:
         ridge = np.repeat(self.ridge, [r1, rank - r1])
         return turn, like(np.diag(ridge), example)
 
+    def _weighed(self, source: Observed, name: Any) -> Observed:
+        """Let entries count as they did in the fit; a source never seen, as the others on average.
+
+        For scores of single samples it matters beside a ridge only.
+        """
+        if not self.weights:
+            return source
+        mean = sum(self.weights.values()) / len(self.weights)
+        weight: Any = like(np.full(1, self.weights.get(name, mean)), source.energy)
+        weighed: Any = source.weighted(weight)
+        return weighed  # type: ignore[no-any-return]
+
     def _stages(self) -> list[Loss]:
         """Return the losses under which scores are found, one from where the last one led.
 
@@ -141,7 +153,7 @@ class Projection:
         return [Huber().at_noise(scale), self.loss]
 
     def _columns(self, tables: Tables, place: int, name: Any) -> tuple[Array, Array]:
-        source = observed_source(tables, place, self.loss, absent=self.absent)
+        source = self._weighed(observed_source(tables, place, self.loss, absent=self.absent), name)
         basis = self.factors.shared_basis
         W = basis if name is None else beside([basis, self.factors.unique_bases[name]])
         turn, precision = self._turn(name, W, W.shape[-1])
@@ -160,10 +172,8 @@ class Projection:
         factors, r1 = self.factors, int(self.factors.shared_basis.shape[1])
         parts: list[tuple[Observed, Array, Array, Array, Array | None, Array | None]] = []
         for place, name in enumerate(names):
-            source = observed_source(tables, place, self.loss, absent=self.absent)
-            if name in self.weights:
-                weight = like(np.full(1, self.weights[name]), source.energy)
-                source = source.weighted(weight)  # type: ignore[assignment]
+            read = observed_source(tables, place, self.loss, absent=self.absent)
+            source = self._weighed(read, name)
             H = beside([factors.shared_scores[name], factors.unique_scores[name]])
             turn, precision = self._turn(name, H, H.shape[-1])
             # a component that the ridge has taken back to nothing stays so
