@@ -101,6 +101,7 @@ def test_nearly_always(kind: str, strength: float) -> None:
 @pytest.mark.parametrize("solver", ["alternating", "averaging"])
 @pytest.mark.parametrize("loss", LOSSES)
 @pytest.mark.filterwarnings("ignore:The fit has not converged")
+@pytest.mark.filterwarnings("ignore:The fit of some entries has become certain")
 def test_every_loss_falls_under_every_solver_for_it(
     loss: str, solver: str, missing: float, centre: Any, shared_axis: Any
 ) -> None:

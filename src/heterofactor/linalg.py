@@ -13,6 +13,9 @@ import array_api_compat
 import numpy as np
 from array_api_compat import device
 
+# Entries of a matrix that is factored alone, and not with others of its stack.
+TALL = 100_000
+
 # An array of any library of the array API standard; the standard has no type to name it by.
 Array = Any
 
@@ -62,14 +65,28 @@ def complement(basis: Array, block: Array) -> Array:
     """
     xp = namespace(block)
     basis = xp.broadcast_to(basis, (*block.shape[:-1], basis.shape[-1]))
+    if _is_tall(block):
+        pairs = zip(xp.unstack(basis), xp.unstack(block), strict=True)
+        return xp.stack([complement(*pair) for pair in pairs])
     q, _ = xp.linalg.qr(xp.concat([basis, block], axis=-1))
     return q[..., basis.shape[-1] :]
 
 
 def orthonormal(block: Array) -> Array:
     """Return orthonormal columns that span `block`."""
-    q, _ = namespace(block).linalg.qr(block)
+    xp = namespace(block)
+    if _is_tall(block):
+        return xp.stack([orthonormal(one) for one in xp.unstack(block)])
+    q, _ = xp.linalg.qr(block)
     return q
+
+
+def _is_tall(block: Array) -> bool:
+    """Say whether matrices of a stack are so large that they are better taken one by one.
+
+    A factorisation needs several times the memory of what is factored.
+    """
+    return block.ndim == 3 and block.shape[0] > 1 and block.shape[1] * block.shape[2] > TALL
 
 
 def polar(matrix: Array) -> Array:
