@@ -181,3 +181,34 @@ def test_what_cannot_be_meant_is_refused() -> None:
     shorter = {name: table[:10] for name, table in tables.items()}
     with pytest.raises(ValueError, match="has 10 samples, but 40 were fitted"):
         model.score(ObservedEntries(shorter))
+
+
+def test_hidden_entries_are_matched_by_name_and_refused_where_they_do_not_fit() -> None:
+    tables = made().sources
+    entries = ObservedEntries(tables)
+    train, test = next(iter(EntryKFold(4, random_state=0).split(entries)))
+    kept, held = entries[train].tables, entries[test].tables
+    model = HMF(2, 1, random_state=0).fit(kept)
+    backwards = dict(reversed(held.items()))
+    assert model.score(kept, backwards) == model.score(kept, held)
+    for wrong in (
+        {name: table[:, :5] for name, table in held.items()},
+        {name: table for name, table in held.items() if name != "source1"},
+        [table[:7] for table in held.values()],
+    ):
+        with pytest.raises(ValueError, match="tables of the same names and shapes"):
+            model.score(kept, wrong)
+    held["source0"][0, 0] = np.inf
+    with pytest.raises(ValueError, match="Source 'source0' contains infinity"):
+        model.score(kept, held)
+
+
+def test_torch_tables_are_split() -> None:
+    torch = pytest.importorskip("torch")
+    X = {name: torch.asarray(table) for name, table in with_holes(made().sources).items()}
+    entries = ObservedEntries(X)
+    train, test = next(iter(EntryKFold(4, random_state=0).split(entries)))
+    part = entries[train].tables["source0"]
+    assert isinstance(part, torch.Tensor)
+    assert int(torch.isfinite(part).sum()) == (entries.table_of[train] == 0).sum()
+    assert HMF(2, 1, tol=1e-4, random_state=0).fit(entries[train]).score(entries[test]) > 0.8

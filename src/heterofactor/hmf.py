@@ -187,7 +187,8 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         ----------
         X : dict, list or tuple of tables, 3-d array, or one table
             A table is an array, a DataFrame or a scipy.sparse matrix (whose absent entries are
-            zeros), with samples in rows.
+            zeros unless ``missing="absent"``), with samples in rows, and NaN where nothing was
+            observed. Also `ObservedEntries`.
         y : None
             Not used.
         sources : array-like, optional

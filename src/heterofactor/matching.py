@@ -112,5 +112,42 @@ def check_features(
         )
 
 
+def comparable(targets: Tables, tables: Tables, *, refuse: bool) -> bool:
+    """Say whether tables of entries to be predicted fit the tables of samples.
+
+    Parameters
+    ----------
+    targets, tables : Tables
+        To be of the same names and shapes.
+    refuse : bool
+        Raise an error where they are not.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.matching import comparable
+    >>> from heterofactor.tables import read_tables
+    >>> one, other = (read_tables(np.ones((2, n))) for n in (3, 4))
+    >>> comparable(one, one, refuse=False), comparable(one, other, refuse=False)
+    (True, False)
+    """
+    targets.complete  # noqa: B018 - refuses what is infinite
+    shapes, wanted = ([t.shape for t in which.values] for which in (targets, tables))
+    fits = shapes == wanted and (targets.container != "dict" or targets.names == tables.names)
+    if refuse and not fits:
+        found, expected = (
+            ", ".join(
+                f"{name!r} {tuple(map(int, table.shape))}"
+                for name, table in zip(which.names[:5], which.values, strict=False)
+            )
+            for which in (targets, tables)
+        )
+        raise ValueError(
+            f"y= has the tables {found}, but X has {expected}: give the entries to be predicted in "
+            "tables of the same names and shapes, NaN for all others."
+        )
+    return fits
+
+
 def _some(known: Sequence[Hashable]) -> str:
     return ", ".join(map(repr, known[:10]))

@@ -6,7 +6,7 @@ scikit-learn's contract are here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, Self
 
@@ -22,7 +22,7 @@ from heterofactor.factors import Factors, Part
 from heterofactor.joining import newcomer_of
 from heterofactor.linalg import Array, beside, namespace, zeros
 from heterofactor.losses import Loss, Squared, link, ridges
-from heterofactor.matching import check_features, check_known, matched
+from heterofactor.matching import check_features, check_known, comparable, matched
 from heterofactor.observing import observed_source
 from heterofactor.outliers import has_outliers, outliers, with_outliers
 from heterofactor.projecting import Projection
@@ -382,15 +382,17 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         return tables, names, self._projection().fitted(tables, names)
 
     def _targets(self, y: Any, tables: Tables, sources: Any) -> Tables:
-        """Return the tables of entries to be predicted; those of X where y is something else."""
+        """Return the tables of entries to be predicted; those of X where y is no table."""
         if not is_collection(y) and len(np.shape(y)) != 2:
             return tables
         if not is_collection(y) and sources is not None and np.ndim(sources) == 0:
             sources = np.full(np.shape(y)[0 if self.shared_axis == "features" else 1], sources)
+        if isinstance(y, Mapping) and set(y) == set(tables.names):
+            y = {name: y[name] for name in tables.names}
         found = read_tables(y, sources, shared_axis=self.shared_axis)
-        if [t.shape for t in found.values] != [t.shape for t in tables.values]:
-            return tables
-        return found
+        if comparable(found, tables, refuse=is_collection(y)):
+            return found
+        return tables
 
     def _projection(self) -> Projection:
         """Return what new samples are scored with."""
