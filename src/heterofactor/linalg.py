@@ -86,7 +86,7 @@ def _is_tall(block: Array) -> bool:
 
     A factorisation needs several times the memory of what is factored.
     """
-    return block.ndim == 3 and block.shape[0] > 1 and block.shape[1] * block.shape[2] > TALL
+    return bool(block.ndim == 3 and block.shape[0] > 1 and block.shape[1] * block.shape[2] > TALL)
 
 
 def _tall_complement(basis: Array, block: Array) -> Array:
