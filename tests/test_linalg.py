@@ -5,6 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterofactor import linalg
 from heterofactor.linalg import (
     beside,
     complement,
@@ -47,6 +48,16 @@ def bases_and_blocks(draw: st.DrawFn) -> tuple[np.ndarray, np.ndarray]:
     return basis, block
 
 
+@pytest.fixture(params=["small", "tall"])
+def _size(request):
+    """Take matrices of a stack together, or one by one as if they were large."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "tall":
+            patch.setattr(linalg, "TALL", 0)
+        yield
+
+
+@pytest.mark.usefixtures("_size")
 @given(bases_and_blocks())
 def test_complement_is_orthonormal_and_orthogonal_whatever_the_block(drawn):
     basis, block = drawn
@@ -57,6 +68,7 @@ def test_complement_is_orthonormal_and_orthogonal_whatever_the_block(drawn):
     np.testing.assert_allclose(basis.T @ found, 0, atol=EXACT)
 
 
+@pytest.mark.usefixtures("_size")
 @given(bases_and_blocks())
 def test_complement_and_basis_span_the_block(drawn):
     basis, block = drawn
@@ -74,6 +86,7 @@ def test_complement_is_never_wider_than_the_room_beside_the_basis(seed):
     np.testing.assert_allclose(found.mT @ found, np.stack([np.eye(2)] * 2), atol=EXACT)
 
 
+@pytest.mark.usefixtures("_size")
 def test_orthonormal_keeps_the_span(seed):
     block = np.random.default_rng(seed).normal(size=(3, 7, 2))
     found = orthonormal(block)
