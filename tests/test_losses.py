@@ -144,12 +144,12 @@ def test_a_threshold_left_to_the_data_is_that_of_the_noise(seed: int) -> None:
 
 
 def test_losses_with_a_link_have_a_ridge_unless_told_otherwise() -> None:
-    assert ridges(None, Logistic()) == (1.0, 1.0)
+    assert ridges(None, Logistic()) == (2.0, 2.0)
     assert ridges(0.0, Logistic()) == (0.0, 0.0)
     data = make_heterogeneous(10, n_features=60, random_state=0)
     tables = observed("logistic", data, 2.0, 0)
     sizes = []
-    for ridge in (None, 1.0, 5.0):
+    for ridge in (None, 2.0, 8.0):
         model = HMF(3, 3, loss="logistic", ridge=ridge).fit(tables)
         parts = [model.transform(table, sources=name) for name, table in tables.items()]
         sizes.append(np.sum(np.concatenate(parts) ** 2))

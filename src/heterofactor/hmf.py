@@ -81,7 +81,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
     ridge : float or (float, float), optional
         Penalty on the squares of bases and scores: for all, or for shared and unique ones. Shrinks
         what few entries tell of, and so predicts unobserved entries better from noisy data. Unless
-        given there is none, but 1 under the logistic and the Poisson loss, where lines of which
+        given there is none, but 2 under the logistic and the Poisson loss, where lines of which
         all answers are alike would be predicted at infinity.
     tol : float
         Relative gradient at which to stop.

@@ -25,7 +25,7 @@ OUTLYING = 3.0
 ROUNDED = 0.1
 # The ridge under losses with a link unless another is given: where all answers of a line are alike,
 # the likelihood alone is greatest at infinity.
-LINKED_RIDGE = 1.0
+LINKED_RIDGE = 2.0
 
 
 class Loss(Protocol):
@@ -446,7 +446,7 @@ def ridges(given: float | Sequence[float] | None, loss: Loss) -> tuple[float, fl
     --------
     >>> from heterofactor.losses import Logistic, Squared, ridges
     >>> ridges(None, Squared()), ridges(None, Logistic()), ridges((2, 3), Squared())
-    ((0.0, 0.0), (1.0, 1.0), (2.0, 3.0))
+    ((0.0, 0.0), (2.0, 2.0), (2.0, 3.0))
     """
     if given is None:
         given = LINKED_RIDGE if isinstance(loss, Linked) else 0.0
