@@ -49,6 +49,7 @@ def predict(
 
 @njit(**OPTIONS)
 def _gather(
+    begin_at: int,
     line: int,
     start: int,
     stop: int,
@@ -66,10 +67,13 @@ def _gather(
     gram: Any,
     right: Any,
 ) -> None:
-    """Add the normal equations of one line: the lower triangle of the matrix, the right side."""
+    """Add the normal equations of one line: the lower triangle of the matrix, the right side.
+
+    From row `begin_at` on they are begun anew; before it they are added to what is there.
+    """
     rank, n_fixed = factor.shape[1], fixed_other.shape[1]
     zero = gram.dtype.type(0)
-    for a in range(rank):
+    for a in range(begin_at, rank):
         right[a] = zero
         for b in range(a + 1):
             gram[a, b] = zero
@@ -170,6 +174,7 @@ def solve(
             out[line] = 0
             continue
         _gather(
+            0,
             line,
             start,
             stop,
@@ -219,15 +224,20 @@ def arrow(
     rest: Any,
     own: Any,
 ) -> None:
-    """Write what is left for rows `first` to `last` of the shared basis; add up over the stack."""
+    """Write what is left for rows `first` to `last` of the shared basis; add up over the stack.
+
+    The tip of the arrow is added up in the first r1 rows of the normal matrix.
+    """
     n1, r1 = basis.shape
     rank, count = factor.shape[1], own.shape[0]
     gram, right = np.empty((rank, rank), schur.dtype), np.empty(rank, schur.dtype)
     plain, heavy = np.empty((BLOCK, rank), schur.dtype), np.empty((BLOCK, rank), schur.dtype)
     column = np.empty(rank, schur.dtype)
     for row in range(first, last):
-        schur[row] = 0
-        rest[row] = 0
+        for a in range(r1):
+            right[a] = 0
+            for b in range(a + 1):
+                gram[a, b] = 0
         for source in range(count):
             line = source * n1 + row
             start, stop = indptr[line], indptr[line + 1]
@@ -235,6 +245,7 @@ def arrow(
                 own[source, row] = 0
                 continue
             _gather(
+                r1,
                 line,
                 start,
                 stop,
@@ -264,17 +275,20 @@ def arrow(
                 right[a] *= inverse
                 for b in range(r1):
                     gram[a, b] *= inverse
-            for a in range(r1):
-                for b in range(a + 1):
-                    schur[row, a, b] += gram[a, b]
-                rest[row, a] += right[a]
+            for begin in range(r1, rank, BLOCK):
+                for i in range(BLOCK):
+                    for b in range(r1):
+                        plain[i, b] = gram[begin + i, b] if begin + i < rank else 0
+                for a in range(r1):
+                    h0, h1, h2, h3 = plain[0, a], plain[1, a], plain[2, a], plain[3, a]
+                    for b in range(a + 1):
+                        gram[a, b] -= (
+                            h0 * plain[0, b] + h1 * plain[1, b] + h2 * plain[2, b] + h3 * plain[3, b]
+                        )
             for c in range(r1, rank):
                 whole = right[c]
                 for a in range(r1):
-                    share = gram[c, a]
-                    rest[row, a] -= share * whole
-                    for b in range(a + 1):
-                        schur[row, a, b] -= share * gram[c, b]
+                    right[a] -= gram[c, a] * whole
                 for a in range(r1):
                     right[c] -= gram[c, a] * basis[row, a]
             for a in range(rank - 1, r1 - 1, -1):
@@ -283,5 +297,7 @@ def arrow(
                 for b in range(r1, a):
                     right[b] -= gram[a, b] * value
         for a in range(r1):
-            for b in range(a):
-                schur[row, b, a] = schur[row, a, b]
+            rest[row, a] = right[a]
+            for b in range(a + 1):
+                schur[row, a, b] = gram[a, b]
+                schur[row, b, a] = gram[a, b]
