@@ -386,10 +386,11 @@ class Alternating:
             return basis
         xp = namespace(basis)
         ridge = self.ridge[0] + shared["level"] * total["stiffness"]
-        gram = total["schur"] + ridge * like(np.eye(self.n_shared), basis)
-        damping = DAMPING * machine_epsilon(gram) * trace(gram)
+        size = trace(total["schur"]) + self.n_shared * ridge
+        damping = DAMPING * machine_epsilon(basis) * size
         damping = xp.where(damping > 0, damping, 1.0)
-        gram = gram + damping[..., None, None] * like(np.eye(self.n_shared), basis)
+        eye = like(np.eye(self.n_shared), basis)
+        gram = total["schur"] + (ridge + damping)[..., None, None] * eye
         # towards where it is: a row of which nothing is known stays
         right = total["right"] + damping[..., None] * basis
         return xp.linalg.solve(gram, right[..., None])[..., 0]
