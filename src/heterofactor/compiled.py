@@ -283,7 +283,10 @@ def arrow(
                     h0, h1, h2, h3 = plain[0, a], plain[1, a], plain[2, a], plain[3, a]
                     for b in range(a + 1):
                         gram[a, b] -= (
-                            h0 * plain[0, b] + h1 * plain[1, b] + h2 * plain[2, b] + h3 * plain[3, b]
+                            h0 * plain[0, b]
+                            + h1 * plain[1, b]
+                            + h2 * plain[2, b]
+                            + h3 * plain[3, b]
                         )
             for c in range(r1, rank):
                 whole = right[c]

@@ -23,6 +23,8 @@ from heterofactor.observed import damped
 
 # Fewer entries than this are not worth a thread.
 WORTHWHILE = 100_000
+# So many shares for each thread, so that one that is slower than others takes fewer.
+SHARES = 8
 
 
 @dataclass(frozen=True, eq=False)
@@ -254,17 +256,22 @@ def _compiled() -> ModuleType | None:
 
 
 def _shared_out(call: Callable[[int, int], None], indptr: Array) -> None:
-    """Give every thread lines of about as many entries."""
+    """Let threads take lines of about as many entries, until none are left."""
     n_lines, entries = len(indptr) - 1, int(indptr[-1])
     workers = min(threads_for_a_source(), 1 + entries // WORTHWHILE)
     if workers == 1:
         call(0, n_lines)
         return
-    aims = np.linspace(0, entries, workers + 1)[1:-1]
-    cuts = [0, *np.searchsorted(indptr, aims).tolist(), n_lines]
-    pairs = list(pairwise(cuts))
+    aims = np.linspace(0, entries, SHARES * workers + 1)[1:-1]
+    parts = pairwise([0, *np.searchsorted(indptr, aims).tolist(), n_lines])
+    todo = iter(list(parts))  # next() of a list's iterator is atomic
+
+    def work() -> None:
+        for first, last in todo:
+            call(first, last)
+
     with ThreadPoolExecutor(workers - 1) as pool:
-        others = [pool.submit(call, *pair) for pair in pairs[1:]]
-        call(*pairs[0])
+        others = [pool.submit(work) for _ in range(workers - 1)]
+        work()
         for other in others:
             other.result()
