@@ -7,7 +7,7 @@ import pytest
 
 from heterofactor.checks import check_observed
 from heterofactor.losses import Linked, Squared
-from heterofactor.observed import Masked
+from heterofactor.masked import Masked
 
 TIMES = {"asked": 0}
 

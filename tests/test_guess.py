@@ -9,8 +9,8 @@ from heterofactor.engines import Serial
 from heterofactor.guess import Reviving, newcomer_observed
 from heterofactor.linalg import frame_near
 from heterofactor.losses import Squared
+from heterofactor.masked import Masked
 from heterofactor.metrics import subspace_error
-from heterofactor.observed import Masked
 from heterofactor.rounds import run
 
 

@@ -12,6 +12,7 @@ from heterofactor import HMF
 from heterofactor.datasets import make_heterogeneous
 from heterofactor.losses import Huber, Trimmed
 from heterofactor.metrics import subspace_error
+from heterofactor.solvers import Alternating
 
 Tables = dict[Any, Any]
 SAMPLES, FEATURES = 40, 30
@@ -311,3 +312,18 @@ def test_what_cannot_be_meant_is_refused() -> None:
     for loss, named in (("logistic", "only 0 and 1"), ("poisson", "only whole numbers from 0 on")):
         with pytest.raises(ValueError, match=f"Source 'source0' holds .*{named}"):
             model(loss=loss).fit(TABLES)
+
+
+def test_a_ridge_may_be_the_solvers_own() -> None:
+    tables = with_holes(made().sources)
+    given = HMF(2, 1, solver=Alternating(2, ridge=(1.0, 2.0)), random_state=0).fit(tables)
+    same = HMF(2, 1, ridge=(1.0, 2.0), random_state=0).fit(tables)
+    name = same.source_names_[0]
+    np.testing.assert_array_equal(given.reconstruct(name), same.reconstruct(name))
+    np.testing.assert_array_equal(given.transform(tables)[name], same.transform(tables)[name])
+
+
+@pytest.mark.parametrize("ridge", [(), (1.0,), (1.0, 2.0, 3.0), -1.0, (1.0, np.inf), "much"])
+def test_a_ridge_that_is_none_is_refused(ridge: Any) -> None:
+    with pytest.raises(ValueError, match="expected a number from zero on, or two"):
+        HMF(2, 1, ridge=ridge).fit(made().sources)

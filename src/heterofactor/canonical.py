@@ -21,7 +21,8 @@ from heterofactor.linalg import (
     squared_norm,
 )
 from heterofactor.losses import Loss, left_over
-from heterofactor.observed import Observed, as_observed, best_scores
+from heterofactor.masked import as_observed
+from heterofactor.observed import Observed, best_scores
 from heterofactor.rounds import Message, State
 from heterofactor.solvers.alternating import joined, standing
 from heterofactor.solvers.easing import Offsets, level

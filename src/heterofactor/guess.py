@@ -15,7 +15,8 @@ import numpy as np
 from heterofactor.canonical import ScoringObserved
 from heterofactor.linalg import Array, frame_near, like, namespace, squared_norm
 from heterofactor.losses import Absolute, Loss, at_noise, is_open
-from heterofactor.observed import Observed, as_observed, best_scores, worked
+from heterofactor.masked import as_observed
+from heterofactor.observed import Observed, best_scores, worked
 from heterofactor.rounds import Engine, Message, Result, State, run
 from heterofactor.solvers.alternating import Alternating, joined, lines, standing
 from heterofactor.solvers.easing import Offsets

@@ -334,10 +334,10 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
                 "centre='global' needs features that all sources share, but they share their "
                 "samples (shared_axis='samples'): use centre='source' or centre=None."
             )
-        given = 0.0 if self.ridge is None else self.ridge
-        pair = (given,) if isinstance(given, Real) else given
+        given: Any = 0.0 if self.ridge is None else self.ridge
+        pair = (given, given) if isinstance(given, Real) else given
         numbers = [value for value in pair if isinstance(value, Real) and 0 <= value < np.inf]
-        if len(numbers) != len(pair) or len(pair) > 2:
+        if not len(numbers) == len(pair) == 2:
             raise ValueError(
                 f"ridge is {self.ridge!r}: expected a number from zero on, or two, for the shared "
                 "and the unique factors."
@@ -353,7 +353,9 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         return loss
 
     def _ridge(self) -> tuple[float, float]:
-        """Return the ridges of shared and unique factors."""
+        """Return the ridges of shared and unique factors; a solver that was given has its own."""
+        if self.ridge is None and isinstance(self.solver, Alternating):
+            return self.solver.ridge
         return ridges(self.ridge, self._loss())
 
     def _solver(self, default: str) -> Solver:
@@ -364,16 +366,13 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         else:
             chosen = default if self.solver == "auto" else self.solver
             made = _named("solver", chosen, SOLVERS)(n_shared=self.n_shared, tol=self.tol)
-        if max(ridge) > 0:
-            if isinstance(made, Alternating):
-                # a solver that was given has its own, unless told otherwise
-                if self.ridge is not None or isinstance(self.solver, str):
-                    made = replace(made, ridge=ridge)
-            elif self.ridge is not None:
-                raise ValueError(
-                    f"ridge is {self.ridge!r}, but solver={self.solver!r} has no ridge: use "
-                    "solver='auto' or 'alternating'."
-                )
+        if isinstance(made, Alternating):
+            return replace(made, ridge=ridge)
+        if self.ridge is not None and max(ridge) > 0:
+            raise ValueError(
+                f"ridge is {self.ridge!r}, but solver={self.solver!r} has no ridge: use "
+                "solver='auto' or 'alternating'."
+            )
         return made
 
     def _record(self, found: Found, unit: float, advice: str = PATIENCE) -> None:

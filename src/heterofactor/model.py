@@ -21,7 +21,7 @@ from heterofactor.containers import as_brought, configured_output, contain
 from heterofactor.factors import Factors, Part
 from heterofactor.joining import newcomer_of
 from heterofactor.linalg import Array, beside, namespace, zeros
-from heterofactor.losses import Loss, Squared, link, ridges
+from heterofactor.losses import Loss, Squared, link
 from heterofactor.matching import check_features, check_known, comparable, matched
 from heterofactor.observing import observed_source
 from heterofactor.outliers import has_outliers, outliers, with_outliers
@@ -394,13 +394,17 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             return found
         return tables
 
+    def _ridge(self) -> tuple[float, float]:
+        """Return the ridges that shared and unique scores are found under: none, unless it has."""
+        return 0.0, 0.0
+
     def _projection(self) -> Projection:
         """Return what new samples are scored with."""
         return Projection(
             self.factors_,
             self.centres_,
             self.loss_,
-            ridges(getattr(self, "ridge", None), self.loss_),
+            self._ridge(),
             self._turned,
             absent=getattr(self, "missing", "nan") == "absent",
             weights=self._weights,

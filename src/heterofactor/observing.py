@@ -15,8 +15,9 @@ import scipy.sparse
 from heterofactor.entries import Entries
 from heterofactor.linalg import Array, like, namespace, to_numpy
 from heterofactor.losses import Absolute, Linked, Loss, is_open
+from heterofactor.masked import Masked
 from heterofactor.numeric import is_sparse
-from heterofactor.observed import Masked, Observed
+from heterofactor.observed import Observed
 from heterofactor.tables import SHARD_BYTES, STACKED_BYTES, Centre, Tables, divide
 
 
@@ -277,7 +278,7 @@ def raw_scale(sources: Sequence[Observed]) -> float:
     Examples
     --------
     >>> import numpy as np
-    >>> from heterofactor.observed import Masked
+    >>> from heterofactor.masked import Masked
     >>> from heterofactor.observing import raw_scale
     >>> entries = np.random.default_rng(0).normal(size=(1, 50, 50))
     >>> round(raw_scale([Masked(entries)]), 1)
@@ -300,7 +301,7 @@ def equalised(source: Observed) -> Observed:
     Examples
     --------
     >>> import numpy as np
-    >>> from heterofactor.observed import Masked
+    >>> from heterofactor.masked import Masked
     >>> from heterofactor.observing import equalised
     >>> equalised(Masked(np.full((1, 2, 2), 3.0))).energy.tolist()
     [1.0]

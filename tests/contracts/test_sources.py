@@ -12,7 +12,8 @@ from heterofactor import sources as module
 from heterofactor.checks import check_observed, check_source
 from heterofactor.checks.observed import written_out
 from heterofactor.entries import Entries
-from heterofactor.observed import Masked, Observed
+from heterofactor.masked import Masked
+from heterofactor.observed import Observed
 from heterofactor.sources import Dense, Gathered, Source, Sparse
 
 CENTRED = {"plain": None, "row means": 2, "column means": 1}

@@ -12,8 +12,8 @@ from heterofactor import HMF
 from heterofactor.datasets import HeterogeneousData, make_heterogeneous
 from heterofactor.engines import Serial
 from heterofactor.losses import LOSSES, Loss, Poisson, Squared, at_noise
+from heterofactor.masked import Masked
 from heterofactor.metrics import subspace_error
-from heterofactor.observed import Masked
 from heterofactor.rounds import State, run
 from heterofactor.solvers import Alternating
 from heterofactor.solvers.alternating import standing

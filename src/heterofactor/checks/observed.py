@@ -71,7 +71,7 @@ def check_observed(source: Observed) -> None:
     --------
     >>> import numpy as np
     >>> from heterofactor.checks import check_observed
-    >>> from heterofactor.observed import Masked
+    >>> from heterofactor.masked import Masked
     >>> rng = np.random.default_rng(0)
     >>> check_observed(Masked(rng.normal(size=(2, 5, 7)), rng.random((2, 5, 7)).round()))
     """
@@ -125,7 +125,7 @@ def written_out(source: Observed) -> tuple[Stack, Stack]:
     --------
     >>> import numpy as np
     >>> from heterofactor.checks.observed import written_out
-    >>> from heterofactor.observed import Masked
+    >>> from heterofactor.masked import Masked
     >>> source = Masked(np.array([[[2.0, 3.0]]]), np.array([[[0.5, 0.0]]]))
     >>> [array.tolist() for array in written_out(source)]
     [[[[2.0, nan]]], [[[0.5, 0.0]]]]

@@ -38,7 +38,8 @@ from heterofactor.linalg import (
     zeros,
 )
 from heterofactor.losses import Loss
-from heterofactor.observed import DAMPING, Observed, as_observed, best_scores, worked
+from heterofactor.masked import as_observed
+from heterofactor.observed import DAMPING, Observed, best_scores, worked
 from heterofactor.rounds import Message, State
 from heterofactor.solvers.easing import Offsets as Offsets
 from heterofactor.solvers.easing import balanced, eased, gram, level
