@@ -1,8 +1,7 @@
 """The loops over observed entries, compiled; `kernels` says what they compute, and for whom.
 
 A *line* is a column whose scores are sought, or a row whose bases are; ``other[e]`` is the place of
-entry e across. Entries are kept by rows; ``place`` says where those of a column are, and is empty
-where they are in order already. Weights, shifts and fixed parts may be empty as well.
+entry e across. Weights, shifts and fixed parts may be empty.
 Four entries are taken at a time, so that the normal matrix is loaded and stored a quarter as often.
 """
 
@@ -54,7 +53,6 @@ def _gather(
     start: int,
     stop: int,
     other: Any,
-    place: Any,
     weights: Any,
     targets: Any,
     shift_line: Any,
@@ -86,8 +84,7 @@ def _gather(
                     heavy[i, a] = zero
                 continue
             k = other[e]
-            at = place[e] if place.size else e
-            target = targets[at]
+            target = targets[e]
             if shift_line.size:
                 target -= shift_line[line]
             if shift_other.size:
@@ -95,7 +92,7 @@ def _gather(
             for a in range(n_fixed):
                 target -= fixed[a] * fixed_other[k, a]
             if weights.size:
-                weight = weights[at]
+                weight = weights[e]
                 target *= weight
                 for a in range(rank):
                     f = factor[k, a]
@@ -151,7 +148,6 @@ def solve(
     last: int,
     indptr: Any,
     other: Any,
-    place: Any,
     weights: Any,
     targets: Any,
     shift_line: Any,
@@ -179,7 +175,6 @@ def solve(
             start,
             stop,
             other,
-            place,
             weights,
             targets,
             shift_line,
@@ -211,7 +206,6 @@ def arrow(
     last: int,
     indptr: Any,
     other: Any,
-    place: Any,
     weights: Any,
     targets: Any,
     shift_line: Any,
@@ -250,7 +244,6 @@ def arrow(
                 start,
                 stop,
                 other,
-                place,
                 weights,
                 targets,
                 shift_line,

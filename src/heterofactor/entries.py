@@ -116,6 +116,11 @@ class Entries:
         turned = self._sparse(np.arange(len(self.values), dtype=self.rows.dtype)).tocsc()
         return turned.indptr, turned.indices, turned.data
 
+    @cached_property
+    def _values_across(self) -> Array:
+        """What was observed, column by column."""
+        return self.values[self._across[2]]
+
     def _sparse(self, data: Array) -> Any:
         """Return numbers at the observed entries as one block-diagonal matrix."""
         count, n1, n2 = self.shape
@@ -358,11 +363,12 @@ class Entries:
             else:
                 by_column = flat
         weights = none if weights is None else weights
-        if across:
-            indptr, other, place = self._across
-            return Lines(indptr, other, place, weights, targets, by_column, by_row)
-        place = self.columns[:0]
-        return Lines(self.rows, self.columns, place, weights, targets, by_row, by_column)
+        if not across:
+            return Lines(self.rows, self.columns, weights, targets, by_row, by_column)
+        indptr, other, order = self._across
+        targets = self._values_across if targets is self.values else targets[order]
+        weights = weights[order] if weights.size else weights
+        return Lines(indptr, other, weights, targets, by_column, by_row)
 
     def _stacked(self, precision: Array | None, example: Array) -> Array:
         """Return the precision of each matrix; of no size where there is none."""
