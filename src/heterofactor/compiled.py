@@ -15,6 +15,8 @@ from numba import njit
 from heterofactor.observed import DAMPING
 
 BLOCK = 4
+# Their normal matrices stay in the processor's cache.
+ROWS = 64
 # Products may be added without rounding in between, but nothing is reordered: the same answer
 # always, whatever the number of threads.
 OPTIONS: dict[str, Any] = {"nogil": True, "cache": True, "fastmath": {"contract"}}
@@ -201,6 +203,47 @@ def solve(
 
 
 @njit(**OPTIONS)
+def _eliminate(
+    gram: Any, right: Any, precision: Any, row: Any, plain: Any, column: Any, own: Any
+) -> None:
+    """Take the shaft out of the tip, and solve for the unique rows beside a row of the basis."""
+    rank, r1 = gram.shape[0], row.shape[0]
+    _factored(gram, r1, precision, column)
+    # whiten: the rows of the side, and their right sides, by the factor of the shaft
+    for a in range(r1, rank):
+        for c in range(r1, a):
+            share = gram[a, c]
+            right[a] -= share * right[c]
+            for b in range(r1):
+                gram[a, b] -= share * gram[c, b]
+        inverse = 1 / gram[a, a]
+        right[a] *= inverse
+        for b in range(r1):
+            gram[a, b] *= inverse
+    for begin in range(r1, rank, BLOCK):
+        for i in range(BLOCK):
+            for b in range(r1):
+                plain[i, b] = gram[begin + i, b] if begin + i < rank else 0
+        for a in range(r1):
+            h0, h1, h2, h3 = plain[0, a], plain[1, a], plain[2, a], plain[3, a]
+            for b in range(a + 1):
+                gram[a, b] -= (
+                    h0 * plain[0, b] + h1 * plain[1, b] + h2 * plain[2, b] + h3 * plain[3, b]
+                )
+    for c in range(r1, rank):
+        whole = right[c]
+        for a in range(r1):
+            right[a] -= gram[c, a] * whole
+        for a in range(r1):
+            right[c] -= gram[c, a] * row[a]
+    for a in range(rank - 1, r1 - 1, -1):
+        value = right[a] / gram[a, a]
+        own[a - r1] = value
+        for b in range(r1, a):
+            right[b] -= gram[a, b] * value
+
+
+@njit(**OPTIONS)
 def arrow(
     first: int,
     last: int,
@@ -220,80 +263,50 @@ def arrow(
 ) -> None:
     """Write what is left for rows `first` to `last` of the shared basis; add up over the stack.
 
-    The tip of the arrow is added up in the first r1 rows of the normal matrix.
+    The tips of the arrows are added up in the first r1 rows of normal matrices, of some rows at a
+    time: the entries of neighbouring rows of a source lie side by side.
     """
     n1, r1 = basis.shape
-    rank, count = factor.shape[1], own.shape[0]
-    gram, right = np.empty((rank, rank), schur.dtype), np.empty(rank, schur.dtype)
-    plain, heavy = np.empty((BLOCK, rank), schur.dtype), np.empty((BLOCK, rank), schur.dtype)
-    column = np.empty(rank, schur.dtype)
-    for row in range(first, last):
-        for a in range(r1):
-            right[a] = 0
-            for b in range(a + 1):
-                gram[a, b] = 0
+    rank, count, dtype = factor.shape[1], own.shape[0], schur.dtype
+    grams, rights = np.empty((ROWS, rank, rank), dtype), np.empty((ROWS, rank), dtype)
+    plain, heavy = np.empty((BLOCK, rank), dtype), np.empty((BLOCK, rank), dtype)
+    column = np.empty(rank, dtype)
+    for begin in range(first, last, ROWS):
+        end = min(begin + ROWS, last)
+        grams[:, :r1] = 0
+        rights[:, :r1] = 0
         for source in range(count):
-            line = source * n1 + row
-            start, stop = indptr[line], indptr[line + 1]
-            if start == stop:
-                own[source, row] = 0
-                continue
-            _gather(
-                r1,
-                line,
-                start,
-                stop,
-                other,
-                weights,
-                targets,
-                shift_line,
-                shift_other,
-                nothing[0],
-                nothing,
-                factor,
-                plain,
-                heavy,
-                gram,
-                right,
-            )
-            _factored(gram, r1, precision[source], column)
-            # whiten: the rows of the side, and their right sides, by the factor of the shaft
-            for a in range(r1, rank):
-                for c in range(r1, a):
-                    share = gram[a, c]
-                    right[a] -= share * right[c]
-                    for b in range(r1):
-                        gram[a, b] -= share * gram[c, b]
-                inverse = 1 / gram[a, a]
-                right[a] *= inverse
-                for b in range(r1):
-                    gram[a, b] *= inverse
-            for begin in range(r1, rank, BLOCK):
-                for i in range(BLOCK):
-                    for b in range(r1):
-                        plain[i, b] = gram[begin + i, b] if begin + i < rank else 0
-                for a in range(r1):
-                    h0, h1, h2, h3 = plain[0, a], plain[1, a], plain[2, a], plain[3, a]
-                    for b in range(a + 1):
-                        gram[a, b] -= (
-                            h0 * plain[0, b]
-                            + h1 * plain[1, b]
-                            + h2 * plain[2, b]
-                            + h3 * plain[3, b]
-                        )
-            for c in range(r1, rank):
-                whole = right[c]
-                for a in range(r1):
-                    right[a] -= gram[c, a] * whole
-                for a in range(r1):
-                    right[c] -= gram[c, a] * basis[row, a]
-            for a in range(rank - 1, r1 - 1, -1):
-                value = right[a] / gram[a, a]
-                own[source, row, a - r1] = value
-                for b in range(r1, a):
-                    right[b] -= gram[a, b] * value
-        for a in range(r1):
-            rest[row, a] = right[a]
-            for b in range(a + 1):
-                schur[row, a, b] = gram[a, b]
-                schur[row, b, a] = gram[a, b]
+            for row in range(begin, end):
+                line = source * n1 + row
+                start, stop = indptr[line], indptr[line + 1]
+                if start == stop:
+                    own[source, row] = 0
+                    continue
+                gram, right = grams[row - begin], rights[row - begin]
+                _gather(
+                    r1,
+                    line,
+                    start,
+                    stop,
+                    other,
+                    weights,
+                    targets,
+                    shift_line,
+                    shift_other,
+                    nothing[0],
+                    nothing,
+                    factor,
+                    plain,
+                    heavy,
+                    gram,
+                    right,
+                )
+                _eliminate(
+                    gram, right, precision[source], basis[row], plain, column, own[source, row]
+                )
+        for row in range(begin, end):
+            for a in range(r1):
+                rest[row, a] = rights[row - begin, a]
+                for b in range(a + 1):
+                    schur[row, a, b] = grams[row - begin, a, b]
+                    schur[row, b, a] = grams[row - begin, a, b]
