@@ -1,0 +1,251 @@
+"""Samples of many sources as torch sees them: what goes into the networks, and what was observed.
+
+Samples lie sorted by source. Inputs are zero where nothing was observed; predictions are asked for
+where something was. Both are dense, or lists of entries of which nothing dense is made.
+"""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+# A tensor; torch is optional, and has no types here.
+Tensor = Any
+
+
+class Pattern:
+    """The places of the entries of a sparse matrix, by rows and by columns.
+
+    Parameters
+    ----------
+    rows, columns : array of int
+        Of the entries, sorted by rows.
+    shape : (int, int)
+    device : str
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from heterofactor.batches import Pattern
+    >>> pattern = Pattern(np.array([0, 1]), np.array([2, 0]), (2, 3))
+    >>> pattern.matrix(torch.tensor([5.0, 7.0])).to_dense()
+    tensor([[0., 0., 5.],
+            [7., 0., 0.]])
+    """
+
+    def __init__(
+        self, rows: Any, columns: Any, shape: tuple[int, int], device: str = "cpu"
+    ) -> None:
+        self.shape = shape
+        order = np.lexsort((rows, columns))
+        to = {"dtype": torch.int64, "device": device}
+        self.rows, self.columns = torch.as_tensor(rows, **to), torch.as_tensor(columns, **to)
+        self.order = torch.as_tensor(order, **to)
+        self._starts = torch.as_tensor(_starts(rows, shape[0]), **to)
+        self._turned = torch.as_tensor(_starts(columns, shape[1]), **to)
+        self._across = self.rows[self.order]
+
+    def matrix(self, values: Tensor) -> Tensor:
+        """Return the matrix that has these values at the entries."""
+        return _csr(self._starts, self.columns, values, self.shape)
+
+    def turned(self, values: Tensor) -> Tensor:
+        """Return its transpose."""
+        return _csr(self._turned, self._across, values[self.order], self.shape[::-1])
+
+
+def _starts(lines: Any, count: int) -> Any:
+    return np.concatenate([[0], np.cumsum(np.bincount(lines, minlength=count))])
+
+
+def _csr(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
+    with warnings.catch_warnings():  # torch calls the format a beta, once
+        warnings.filterwarnings("ignore", message="Sparse CSR", category=UserWarning)
+        return torch.sparse_csr_tensor(starts, columns, values, shape, check_invariants=False)
+
+
+class _Product(torch.autograd.Function):
+    """A constant sparse matrix times a dense one."""
+
+    @staticmethod
+    def forward(ctx: Any, matrix: Tensor, turned: Tensor, dense: Tensor) -> Tensor:
+        ctx.turned = turned
+        return matrix @ dense
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:
+        return None, None, ctx.turned @ slope.contiguous()
+
+
+class _Entries(torch.autograd.Function):
+    """Some entries of a product of two dense matrices."""
+
+    @staticmethod
+    def forward(ctx: Any, pattern: Pattern, left: Tensor, right: Tensor) -> Tensor:
+        ctx.pattern = pattern
+        ctx.save_for_backward(left, right)
+        zeros = left.new_zeros(len(pattern.columns))
+        found = torch.sparse.sampled_addmm(pattern.matrix(zeros), left, right, beta=0.0)
+        return found.values()
+
+    @staticmethod
+    def backward(ctx: Any, slope: Tensor) -> Any:
+        left, right = ctx.saved_tensors
+        slope = slope.contiguous()
+        return (
+            None,
+            ctx.pattern.matrix(slope) @ right.mT.contiguous(),
+            (ctx.pattern.turned(slope) @ left.contiguous()).mT,
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class DenseBatch:
+    """Samples whose inputs are dense.
+
+    Attributes
+    ----------
+    counts : list of int
+        How many samples each source has.
+    inputs : tensor of shape (n_samples, n_features)
+        Zero where nothing was observed.
+    positions : tensor of int or None
+        Of what is to be predicted, counted row by row; None for everything.
+    targets : tensor
+        What was observed there.
+    offsets : tensor
+        What is added to the networks' prediction there.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from heterofactor.batches import DenseBatch
+    >>> batch = DenseBatch([2], torch.eye(2), None, torch.ones(4), torch.zeros(4))
+    >>> batch.pick(torch.tensor([[1.0, 2.0], [3.0, 4.0]]))
+    tensor([1., 2., 3., 4.])
+    """
+
+    counts: list[int]
+    inputs: Tensor
+    positions: Tensor | None
+    targets: Tensor
+    offsets: Tensor
+
+    def product(self, weight: Tensor) -> Tensor:
+        """Return the inputs times one matrix, or times one for each source."""
+        return grouped(self.inputs, weight, self.counts)
+
+    def dense(self) -> Tensor:
+        """Return the inputs as one dense matrix."""
+        return self.inputs
+
+    def pick(self, table: Tensor) -> Tensor:
+        """Return the entries of a table that are to be predicted."""
+        flat = table.reshape(-1)
+        return flat if self.positions is None else flat[self.positions]
+
+    def predicted(self, codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the same entries of ``codes @ weight + bias``."""
+        return self.pick(torch.addmm(bias, codes, weight))
+
+
+class EntryBatch:
+    """Samples of which only the observed entries are stored.
+
+    Parameters
+    ----------
+    counts : list of int
+        How many samples each source has.
+    pattern : Pattern
+        Of the observed entries that go in.
+    inputs : tensor
+        Their values.
+    asked : Pattern
+        Of the entries to be predicted; often the same.
+    targets, offsets : tensor
+        As for `DenseBatch`.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from heterofactor.batches import EntryBatch, Pattern
+    >>> pattern = Pattern(np.array([0, 1]), np.array([1, 0]), (2, 2))
+    >>> values = torch.tensor([2.0, 3.0])
+    >>> batch = EntryBatch([2], pattern, values, pattern, values, torch.zeros(2))
+    >>> batch.product(torch.eye(2))
+    tensor([[0., 2.],
+            [3., 0.]])
+    """
+
+    def __init__(
+        self,
+        counts: list[int],
+        pattern: Pattern,
+        inputs: Tensor,
+        asked: Pattern,
+        targets: Tensor,
+        offsets: Tensor,
+    ) -> None:
+        self.counts, self.asked, self.targets, self.offsets = counts, asked, targets, offsets
+        self._inputs, self._pattern = inputs, pattern
+        self._matrices = (pattern.matrix(inputs), pattern.turned(inputs))
+        self._beside: tuple[Tensor, Tensor] | None = None
+
+    def product(self, weight: Tensor) -> Tensor:
+        """Return the inputs times one matrix, or times one for each source."""
+        if weight.ndim == 2:
+            return _Product.apply(*self._matrices, weight)
+        if self._beside is None:
+            self._beside = self._spread()
+        return _Product.apply(*self._beside, weight.reshape(-1, weight.shape[-1]))
+
+    def _spread(self) -> tuple[Tensor, Tensor]:
+        """Return the inputs with columns of its own for each source, and the transpose."""
+        length, width = self._pattern.shape
+        source = np.repeat(np.arange(len(self.counts)), self.counts)
+        rows = self._pattern.rows.cpu().numpy()
+        columns = self._pattern.columns.cpu().numpy() + width * source[rows]
+        shape = (length, width * len(self.counts))
+        spread = Pattern(rows, columns, shape, self._inputs.device)
+        return spread.matrix(self._inputs), spread.turned(self._inputs)
+
+    def dense(self) -> Tensor:
+        """Return the inputs as one dense matrix."""
+        return self._matrices[0].to_dense()
+
+    def pick(self, table: Tensor) -> Tensor:
+        """Return the entries of a table that are to be predicted."""
+        return table[self.asked.rows, self.asked.columns]
+
+    def predicted(self, codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the same entries of ``codes @ weight + bias``, and compute no others."""
+        return _Entries.apply(self.asked, codes, weight) + bias[self.asked.columns]
+
+
+Batch = DenseBatch | EntryBatch
+
+
+def grouped(rows: Tensor, weight: Tensor, counts: Sequence[int]) -> Tensor:
+    """Return the rows times one matrix, or times that of their source in a stack.
+
+    One batched product where all sources have as many rows; otherwise one product for each.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from heterofactor.batches import grouped
+    >>> grouped(torch.ones(3, 1), torch.tensor([[[2.0]], [[5.0]]]), [1, 2]).ravel()
+    tensor([2., 5., 5.])
+    """
+    if weight.ndim == 2:
+        return rows @ weight
+    if len(set(counts)) == 1:
+        stack = rows.reshape(len(counts), -1, rows.shape[-1])
+        return torch.bmm(stack, weight).reshape(len(rows), -1)
+    parts = zip(rows.split(list(counts)), weight.unbind(), strict=True)
+    return torch.cat([part @ one for part, one in parts])
