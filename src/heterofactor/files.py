@@ -25,7 +25,6 @@ from sklearn.utils.validation import check_is_fitted
 import heterofactor
 from heterofactor.engines import ENGINES
 from heterofactor.factors import Factors
-from heterofactor.hmf import HMF
 from heterofactor.labels import (
     PLAIN,
     index_from_json,
@@ -44,16 +43,17 @@ from heterofactor.tables import Tables
 # Raised whenever an older version of the library could not read, or would misread, a new file.
 FORMAT = 1
 KEY = "heterofactor"
+MODELS = ("HMF", "HAE")
 
 
-def save(model: HMF, path: str | os.PathLike[str]) -> None:
+def save(model: Any, path: str | os.PathLike[str]) -> None:
     """Write a fitted model to a file; `load` brings it back.
 
     A file that is there already is replaced, and only once the new one is complete.
 
     Parameters
     ----------
-    model : HMF
+    model : HMF or HAE
         A fitted model. What its parameters hold must be plain values, or a solver, loss or engine
         of this library.
     path : str or path
@@ -73,10 +73,11 @@ def save(model: HMF, path: str | os.PathLike[str]) -> None:
     >>> bool((again.transform(mice)["t-CS-m"] == model.transform(mice)["t-CS-m"]).all())
     True
     """
-    if type(model) is not HMF:
+    kind = type(model).__name__
+    if kind not in MODELS or type(model) is not _model_class(kind):
         raise TypeError(
-            f"Only an HMF can be saved, but this is {type(model).__name__}: save its parts "
-            "yourself, or the HMF that it holds."
+            f"Only an HMF or an HAE can be saved, but this is {kind}: save its parts yourself, or "
+            "the model that it holds."
         )
     check_is_fitted(model)
     path = Path(path)
@@ -90,7 +91,7 @@ def save(model: HMF, path: str | os.PathLike[str]) -> None:
     header = {
         "format": FORMAT,
         "version": heterofactor.__version__,
-        "class": "HMF",
+        "class": kind,
         "parameters": {k: writer.encode(v, f"parameter {k!r}") for k, v in parameters.items()},
         "attributes": {k: writer.encode(v, f"attribute {k!r}") for k, v in found.items()},
     }
@@ -102,7 +103,7 @@ def save(model: HMF, path: str | os.PathLike[str]) -> None:
         part.unlink(missing_ok=True)
 
 
-def load(path: str | os.PathLike[str]) -> HMF:
+def load(path: str | os.PathLike[str]) -> Any:
     """Read a fitted model from a file that `save` wrote.
 
     Parameters
@@ -112,7 +113,7 @@ def load(path: str | os.PathLike[str]) -> HMF:
 
     Returns
     -------
-    HMF
+    HMF or HAE
         As it was saved: its transform gives the same numbers, to the last bit.
 
     Examples
@@ -148,7 +149,8 @@ def load(path: str | os.PathLike[str]) -> HMF:
     except SafetensorError as error:
         raise ValueError(f"{str(path)!r} is damaged, or not {ours}: {error}.") from error
     try:
-        model = HMF(**{k: reader.decode(v) for k, v in header["parameters"].items()})
+        kind = _model_class(header["class"])
+        model = kind(**{k: reader.decode(v) for k, v in header["parameters"].items()})
         for name, value in header["attributes"].items():
             setattr(model, name, reader.decode(value))
     except (KeyError, TypeError, AttributeError) as error:
@@ -157,6 +159,14 @@ def load(path: str | os.PathLike[str]) -> HMF:
             f"{heterofactor.__version__} does not know: {error}."
         ) from error
     return model
+
+
+def _model_class(name: str) -> type[Any]:
+    """Return the class of a model that a file may name; HAE is imported only where it is used."""
+    if name not in MODELS:
+        raise KeyError(name)
+    found: type[Any] = getattr(heterofactor, name)
+    return found
 
 
 def _lean(found: Found) -> Found:

@@ -1,0 +1,361 @@
+"""What every fitted model of shared and unique codes answers: codes, predictions, what is missing.
+
+A subclass has a `fit` that leaves weights, codes and centres; HAE is one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, Literal, Self
+
+import numpy as np
+import torch
+from sklearn.base import BaseEstimator, TransformerMixin
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from heterofactor.containers import as_brought, configured_output, contain
+from heterofactor.factors import Part
+from heterofactor.linalg import to_numpy
+from heterofactor.losses import Linked, Loss, link
+from heterofactor.matching import check_features, check_known, matched
+from heterofactor.networks import AutoEncoder
+from heterofactor.samples import Seen, batch_of, centre_of, seen
+from heterofactor.splitting import ObservedEntries, opened
+from heterofactor.tables import Tables, is_collection, read_tables
+
+Values = np.ndarray[Any, Any]
+
+
+class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+    """A model of shared and unique codes, once it is fitted.
+
+    Examples
+    --------
+    >>> from heterofactor import HAE
+    >>> from heterofactor.coding import SharedUniqueCodes
+    >>> issubclass(HAE, SharedUniqueCodes)
+    True
+    """
+
+    n_code: int
+    missing: Literal["nan", "absent"]
+    device: str | None
+    loss_: Loss
+    source_names_: list[Hashable]
+    weights_: dict[str, Values]
+    shared_codes_: dict[Hashable, Values]
+    unique_codes_: dict[Hashable, Values]
+    centres_: dict[Hashable, Values | None]
+    n_features_in_: int
+    fit: Callable[..., Self]
+    _made: Callable[[int, int, int], AutoEncoder]
+    _middles: dict[Hashable, Values | None]
+    _labels: dict[Hashable, Any]
+    _fitted_as: Tables
+    _spread: float
+    _dtype: str
+
+    def transform(self, X: Any, *, sources: Any = None) -> Any:
+        """Return the codes of samples, shared ones first.
+
+        Parameters
+        ----------
+        X : dict, list or tuple of tables, or one table
+            Samples in rows. A list has one table for each source of the fit, in its order.
+        sources : str or array-like, optional
+            For one table, its source, or the source of each row. Left out, the samples are of the
+            only source of the fit, or else of a source never seen, whose unique codes are zero.
+
+        Returns
+        -------
+        array of shape (n_samples, 2 * n_code), or list or dict of them
+            As the user gave X.
+        """
+        tables, _, codes = self._encoded(X, sources)
+        labels = self.get_feature_names_out()
+        output = configured_output(getattr(self, "_chosen_output", None))
+        both = [np.hstack(pair) for pair in codes]
+        if tables.container == "table":
+            return contain(tables.collect(both), tables.whole[0], labels, output)
+        pairs = zip(both, tables.index, strict=True)
+        return tables.collect([contain(each, index, labels, output) for each, index in pairs])
+
+    def transform_parts(self, X: Any, *, sources: Any = None) -> tuple[Any, Any]:
+        """Return the shared and the unique codes of samples apart.
+
+        Parameters
+        ----------
+        X, sources
+            As for `transform`.
+
+        Returns
+        -------
+        shared, unique : arrays, or lists or dicts of them
+            As the user gave X.
+        """
+        tables, _, codes = self._encoded(X, sources)
+        shared, unique = zip(*codes, strict=True)
+        return tables.collect(shared), tables.collect(unique)
+
+    def fit_transform(self, X: Any, y: Any = None, *, sources: Any = None) -> Any:
+        """Fit, and return the codes of the same samples; see `fit` and `transform`."""
+        return self.fit(X, y, sources=sources).transform(X, sources=sources)
+
+    def reconstruct(self, name: Hashable = None, *, part: Part = "both") -> Any:
+        """Return the fitted table of a source, or its shared or unique part.
+
+        Parameters
+        ----------
+        name : optional
+            Of the source; all of them, in the container that was fitted, if left out.
+        part : {"both", "shared", "unique"}
+            The shared part is what is decoded of the shared code alone, less the centre; the unique
+            part is what the unique code adds to that. On the scale of the link, where the loss has
+            one; ``"both"`` is on the scale of the data.
+
+        Returns
+        -------
+        table, or list or dict of them
+        """
+        check_is_fitted(self)
+        if part not in ("both", "shared", "unique"):
+            raise ValueError(f"part is {part!r}: expected 'both', 'shared' or 'unique'.")
+        if name is not None:
+            check_known([name], self.source_names_)
+            return as_brought(self._decoded(name, part), *self._labels[name])
+        found = [self._decoded(each, part) for each in self.source_names_]
+        if self._fitted_as.container == "table":
+            return as_brought(self._fitted_as.collect(found), *self._fitted_as.whole)
+        pairs = zip(self.source_names_, found, strict=True)
+        return self._fitted_as.collect([as_brought(t, *self._labels[k]) for k, t in pairs])
+
+    def predict(self, X: Any, *, sources: Any = None) -> Any:
+        """Return what is expected of every entry of samples, given what was observed of them.
+
+        Parameters
+        ----------
+        X, sources
+            As for `transform`; missing entries are NaN.
+
+        Returns
+        -------
+        table, or list or dict of them
+            As the user gave X, on the scale of the data.
+        """
+        return self._filled(X, sources, everywhere=True)
+
+    def impute(self, X: Any, *, sources: Any = None) -> Any:
+        """Fill what is missing with what is expected there; observed entries stay.
+
+        Parameters
+        ----------
+        X, sources
+            As for `transform`; missing entries are NaN.
+
+        Returns
+        -------
+        table, or list or dict of them
+            As the user gave X.
+        """
+        return self._filled(X, sources, everywhere=False)
+
+    def score(self, X: Any, y: Any = None, *, sources: Any = None) -> float:
+        """Return how much of the loss of observed entries the networks explain.
+
+        Parameters
+        ----------
+        X, sources
+            As for `transform`: what is encoded. `ObservedEntries` of the tables that were fitted
+            are predicted from what the fit made of these tables.
+        y : table, or list or dict of them, optional
+            Of the shape of X: the entries to be predicted, NaN (or absent) for all others. Those of
+            X itself unless given; anything that is no such table is not used.
+
+        Returns
+        -------
+        float
+            1 where everything is predicted, 0 where no better than by the centre.
+        """
+        if isinstance(X, ObservedEntries):
+            targets, names, codes = self._kept_codes(X, sources)
+        else:
+            tables, names, codes = self._encoded(X, sources)
+            targets = self._targets(y, tables, sources)
+        left = total = 0.0
+        for part, name, (shared, unique) in zip(self._observed(targets), names, codes, strict=True):
+            z = self._decode(shared + unique, name)[part.rows, part.columns]
+            start = centre_of(self.centres_, name)
+            alone = z * 0 if start is None else start[part.columns]
+            best = self.loss_.least(part.values) if isinstance(self.loss_, Linked) else 0.0
+            left += float(np.sum(self.loss_.value(part.values, z) - best))
+            total += float(np.sum(self.loss_.value(part.values, alone) - best))
+        return 1.0 if total == 0 else 1 - left / total
+
+    def get_feature_names_out(self, input_features: Any = None) -> Values:
+        """Return the names of the columns of `transform`: shared0, ..., unique0, ...
+
+        Parameters
+        ----------
+        input_features : None
+            Not used.
+        """
+        check_is_fitted(self)
+        names = [f"{part}{k}" for part in ("shared", "unique") for k in range(self.n_code)]
+        return np.asarray(names, dtype=object)
+
+    def set_output(self, *, transform: str | None = None) -> Self:
+        """Choose the container of `transform`'s output.
+
+        Parameters
+        ----------
+        transform : {"default", "pandas", "polars"}, optional
+            None leaves the choice as it is.
+        """
+        if transform is not None:
+            self._chosen_output = transform
+        return self
+
+    def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
+        X, sources = opened(X, sources)
+        tables = read_tables(X, sources)
+        if tables.container == "table":
+            # scikit-learn keeps and compares the number and the names of features
+            validate_data(self, X, reset=reset, skip_check_array=True)
+        elif reset:
+            self._remember_features(tables)
+        _ = tables.complete  # refuses what is infinite
+        return tables
+
+    def _remember_features(self, tables: Tables) -> None:
+        self.n_features_in_ = tables.shared_length
+        names = tables.columns[0]
+        self.__dict__.pop("feature_names_in_", None)
+        if names is not None and all(isinstance(name, str) for name in names):
+            self.feature_names_in_ = np.asarray(names, dtype=object)
+
+    def _observed(self, tables: Tables) -> list[Seen]:
+        return [seen(table, absent=self.missing == "absent") for table in tables.values]
+
+    def _device(self) -> str:
+        return self.device or ("cuda" if torch.cuda.is_available() else "cpu")
+
+    def _unit(self) -> float:
+        """Return the unit of the networks' predictions; those of a link have their own."""
+        return 1.0 if isinstance(self.loss_, Linked) else self._spread
+
+    def _network(self) -> AutoEncoder:
+        """Return the trained networks."""
+        network = self._made(self.n_features_in_, len(self.source_names_), 0)
+        network.load_state_dict({k: torch.as_tensor(v) for k, v in self.weights_.items()})
+        network.to(self._device())
+        network.eval()
+        return network
+
+    @torch.no_grad()
+    def _codes(self, parts: list[Seen], names: Sequence[Any]) -> list[tuple[Values, Values]]:
+        """Return the shared and unique codes of tables of known sources, or of None."""
+        network, found = self._network(), []
+        for part, name in zip(parts, names, strict=True):
+            batch = batch_of([part], [part], [self._middle(name)], [None], self._spread,
+                             self._device())  # fmt: skip
+            if name is None:
+                shared = network.shared(batch, batch.counts)
+                unique = torch.zeros_like(shared)
+            else:
+                one = network.of(self.source_names_.index(name))
+                shared, unique = one.codes(batch, batch.counts)
+            pair = [code.cpu().numpy().astype(self._dtype) for code in (shared, unique)]
+            found.append((pair[0], pair[1]))
+        return found
+
+    def _middle(self, name: Any) -> Values | None:
+        return centre_of(self._middles, name)
+
+    def _encoded(
+        self, X: Any, sources: Any
+    ) -> tuple[Tables, list[Any], list[tuple[Values, Values]]]:
+        """Read new samples, find their sources, and encode them."""
+        check_is_fitted(self)
+        X, sources = opened(X, sources)
+        if not is_collection(X) and sources is not None and np.ndim(sources) == 0:
+            sources = np.full(np.shape(X)[0], sources)
+        tables = self._read(X, sources, reset=False)
+        names = matched(tables, self.source_names_, sources is not None)
+        self._check_features(tables)
+        return tables, names, self._codes(self._observed(tables), names)
+
+    def _kept_codes(
+        self, X: ObservedEntries, sources: Any
+    ) -> tuple[Tables, list[Any], list[tuple[Values, Values]]]:
+        """Read entries of the tables that were fitted, and return the codes of these."""
+        check_is_fitted(self)
+        tables = self._read(X, sources, reset=False)
+        named = tables.container == "dict" or X.sources is not None
+        names = tables.names if named else self.source_names_[: len(tables.names)]
+        check_known(names, self.source_names_)
+        self._check_features(tables)
+        return tables, names, [(self.shared_codes_[k], self.unique_codes_[k]) for k in names]
+
+    def _targets(self, y: Any, tables: Tables, sources: Any) -> Tables:
+        """Return the tables of entries to be predicted; those of X where y is something else."""
+        if not is_collection(y) and len(np.shape(y)) != 2:
+            return tables
+        if not is_collection(y) and sources is not None and np.ndim(sources) == 0:
+            sources = np.full(np.shape(y)[0], sources)
+        found = read_tables(y, sources)
+        same = [t.shape for t in found.values] == [t.shape for t in tables.values]
+        return found if same else tables
+
+    def _check_features(self, tables: Tables) -> None:
+        columns = next(iter(self._labels.values()))[1]
+        for place in range(len(tables.names)):
+            check_features(tables, place, self.n_features_in_, columns, type(self).__name__)
+
+    @torch.no_grad()
+    def _decode(self, codes: Values, name: Any) -> Values:
+        """Return what is predicted of codes, on the scale of the link."""
+        decoder, device = self._network().decoder, self._device()
+        values = torch.as_tensor(codes, dtype=torch.float32, device=device)
+        found: Values = decoder(values, [len(codes)]).cpu().numpy().astype(self._dtype)
+        start = centre_of(self.centres_, name)
+        found = found * self._unit() + (0.0 if start is None else start)
+        return found.astype(self._dtype)
+
+    def _decoded(self, name: Hashable, part: Part) -> Values:
+        shared, unique = self.shared_codes_[name], self.unique_codes_[name]
+        both = self._decode(shared + unique, name)
+        if part == "both":
+            expected: Values = link(self.loss_, both)
+            return expected
+        alone, start = self._decode(shared, name), self.centres_[name]
+        found: Values = both - alone
+        if part == "shared":
+            found = alone - (0.0 if start is None else start)
+        return found.astype(self._dtype)
+
+    def _filled(self, X: Any, sources: Any, *, everywhere: bool) -> Any:
+        tables, names, codes = self._encoded(X, sources)
+        if tables.has_sparse:
+            raise ValueError(
+                "What is predicted would fill up a sparse table: give a dense one, with NaN where "
+                "entries are missing."
+            )
+        filled = [
+            link(self.loss_, self._decode(shared + unique, name))
+            for name, (shared, unique) in zip(names, codes, strict=True)
+        ]
+        if not everywhere:
+            given = [to_numpy(table) for table in tables.values]
+            filled = [np.where(np.isnan(t), z, t) for t, z in zip(given, filled, strict=True)]
+        if tables.container == "table":
+            return as_brought(tables.collect(filled), *tables.whole)
+        labels = zip(tables.index, tables.columns, strict=True)
+        pairs = zip(filled, labels, strict=True)
+        return tables.collect([as_brought(part, *label) for part, label in pairs])
+
+    def __sklearn_tags__(self) -> Any:
+        """Say what kinds of input are taken."""
+        tags = super().__sklearn_tags__()
+        tags.input_tags.sparse = True
+        tags.input_tags.allow_nan = True
+        return tags
