@@ -10,6 +10,7 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.base import clone
+from sklearn.utils.estimator_checks import parametrize_with_checks
 
 torch = pytest.importorskip("torch")
 
@@ -33,6 +34,11 @@ def tables(noise: float = 0.1) -> dict[str, np.ndarray]:
 def with_holes(given: dict[str, np.ndarray], share: float) -> dict[str, np.ndarray]:
     rng = np.random.default_rng(1)
     return {k: np.where(rng.random(t.shape) < share, np.nan, t) for k, t in given.items()}
+
+
+@parametrize_with_checks([HAE(n_code=4, n_folds=1, hidden=(8,), max_rounds=10, random_state=0)])
+def test_scikit_learn_contract(estimator: HAE, check: Any) -> None:
+    check(estimator)
 
 
 def test_it_explains_what_there_is() -> None:

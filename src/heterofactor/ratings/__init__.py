@@ -1,0 +1,1 @@
+"""Ratings: users, items, and what the ones think of the others."""

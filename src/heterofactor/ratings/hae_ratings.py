@@ -1,0 +1,185 @@
+"""The heterogeneous auto-encoder on ratings: what all items share, and each group's own."""
+
+from __future__ import annotations
+
+from typing import Any, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.cluster import KMeans
+from sklearn.preprocessing import normalize
+from sklearn.utils import check_random_state
+
+from heterofactor.networks import AutoEncoder, Layer, Layers
+from heterofactor.ratings.autoencoders import RatingAutoEncoder, half_is_fast
+
+
+class RatingHAE(RatingAutoEncoder):
+    """The paper's auto-encoder of ratings: a shared encoder, and one for each group of items.
+
+    An item is the vector of its ratings, 0 where there is none. Its code is that of the shared
+    encoder, plus that of its group's encoder without what lies in the span of the shared one's, as
+    `heterofactor.networks.deflated` has it. A linear layer leads from codes to ratings. Layers are
+    those of `SparseFC`.
+
+    Parameters
+    ----------
+    n_hidden : int
+        Units of the hidden layer of the shared encoder, and of all codes.
+    n_hidden_unique : int
+        Units of the hidden layer of the groups' encoders.
+    n_folds : int
+        Into how many vectors codes are folded.
+    n_groups : int
+        How many groups are made of items that come with flags.
+    n_kernel : int
+        Length of the kernels' vectors.
+    ridge : (float, float)
+        Penalty on the squares of weights, of what is shared and of the groups' encoders.
+    ridge_kernel : float
+        Penalty on the squares of the kernels' values.
+    learning_rate : float
+        The largest one of AdamW; it rises, and falls as a cosine.
+    max_rounds : int
+        Steps on all ratings. The penalties do not prevent overfitting alone: more is not better.
+    user, item, rating : str
+        Names of the columns.
+    random_state : int, RandomState or None
+        Same seed, same answer.
+
+    Attributes
+    ----------
+    users_, items_ : Index
+        Who and what was seen.
+    groups_ : Series
+        The group of every item.
+    item_codes_, user_codes_, user_offsets_ : array
+        A prediction is the product of the codes of item and user, and the user's offset.
+    scale_ : (float, float)
+        The lowest and the highest rating seen.
+    history_ : DataFrame
+        The objective, round by round.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.hae_ratings import RatingHAE
+    >>> ratings = pd.DataFrame({
+    ...     "user": ["ann", "ann", "bob", "bob"],
+    ...     "item": ["tea", "ale", "tea", "ale"],
+    ...     "rating": [5, 1, 4, 2],
+    ... })
+    >>> model = RatingHAE(n_hidden=20, n_folds=2, ridge=(0.01, 0.1), learning_rate=0.05)
+    >>> _ = model.set_params(random_state=0).fit(ratings, {"tea": "hot", "ale": "cold"})
+    >>> model.predict(ratings).round()
+    array([5., 1., 4., 2.])
+    """
+
+    def __init__(
+        self,
+        *,
+        n_hidden: int = 500,
+        n_hidden_unique: int = 50,
+        n_folds: int = 5,
+        n_groups: int = 10,
+        n_kernel: int = 5,
+        ridge: tuple[float, float] = (30.0, 500.0),
+        ridge_kernel: float = 0.006,
+        learning_rate: float = 0.003,
+        max_rounds: int = 120,
+        user: str = "user",
+        item: str = "item",
+        rating: str = "rating",
+        random_state: Any = None,
+    ) -> None:
+        self.n_hidden = n_hidden
+        self.n_hidden_unique = n_hidden_unique
+        self.n_folds = n_folds
+        self.n_groups = n_groups
+        self.n_kernel = n_kernel
+        self.ridge = ridge
+        self.ridge_kernel = ridge_kernel
+        self.learning_rate = learning_rate
+        self.max_rounds = max_rounds
+        self.user = user
+        self.item = item
+        self.rating = rating
+        self.random_state = random_state
+
+    def fit(self, ratings: pd.DataFrame, item_groups: Any) -> Self:
+        """Train on ratings.
+
+        Parameters
+        ----------
+        ratings : DataFrame
+            One rating in each row: user, item, rating.
+        item_groups : Series or dict, or DataFrame
+            The group of every item; or flags of the items, indexed by item, which are divided by
+            their norm and clustered by k-means.
+
+        Returns
+        -------
+        self
+        """
+        self._check(ratings, [self.item])
+        items = pd.Index(pd.unique(ratings[self.item]))
+        seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        self.groups_ = grouped_items(item_groups, items, self.n_groups, seed)
+        return self._fit(ratings, self.groups_)
+
+    def _network(self, n_users: int, n_groups: int, generator: Any) -> AutoEncoder:
+        if self.n_hidden % self.n_folds or self.n_folds**2 >= self.n_hidden:
+            raise ValueError(
+                f"n_folds is {self.n_folds}: expected a divisor of n_hidden={self.n_hidden} whose "
+                "square is less, or the projection would leave nothing."
+            )
+        kernel: dict[str, Any] = {"kernel": "compact", "n_kernel": self.n_kernel}
+        own: dict[str, Any] = {**kernel, "n_sources": n_groups}
+        size, width = self.n_hidden, self.n_hidden_unique
+        shared = [
+            Layer(n_users, size, generator, activation="sigmoid", **kernel),
+            Layer(size, size, generator, activation="sigmoid", half=half_is_fast(), **kernel),
+        ]
+        unique = [
+            Layer(n_users, width, generator, activation="sigmoid", **own),
+            Layer(width, size, generator, activation="sigmoid", **own),
+        ]
+        last = Layer(size, n_users, generator, **kernel)
+        return AutoEncoder(Layers(shared), Layers(unique), Layers([last]), self.n_folds)
+
+
+def grouped_items(groups: Any, items: pd.Index, n_groups: int, seed: int) -> pd.Series:
+    """Return the group of every item.
+
+    Parameters
+    ----------
+    groups : Series or dict, or DataFrame
+        Labels, or flags to be clustered.
+    items : Index
+        Whose groups are asked for.
+    n_groups : int
+        How many clusters to make of flags.
+    seed : int
+        Of the clusters' start.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.hae_ratings import grouped_items
+    >>> grouped_items({"tea": "hot", "ale": "cold"}, pd.Index(["tea"]), 10, 0).to_dict()
+    {'tea': 'hot'}
+    """
+    known = groups if isinstance(groups, pd.DataFrame) else pd.Series(groups)
+    missing = items.difference(known.index)
+    if len(missing):
+        raise ValueError(
+            f"item_groups= says nothing of item {missing[0]!r}, nor of {len(missing) - 1} others: "
+            "give every item that is rated its group, or flags."
+        )
+    known = known.loc[items]
+    if isinstance(known, pd.Series):
+        return known
+    flags = normalize(known.to_numpy(dtype=float))
+    clusters = min(n_groups, len(np.unique(flags, axis=0)))
+    found = KMeans(clusters, n_init=10, random_state=seed).fit_predict(flags)
+    return pd.Series(found, index=items)
