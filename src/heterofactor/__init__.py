@@ -4,6 +4,7 @@ from typing import TYPE_CHECKING, Any
 
 from heterofactor.factors import Factors
 from heterofactor.hmf import HMF
+from heterofactor.ratings import RatingModel
 from heterofactor.splitting import EntryKFold, ObservedEntries
 
 if TYPE_CHECKING:
@@ -11,7 +12,15 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-__all__ = ["HAE", "HMF", "EntryKFold", "Factors", "ObservedEntries", "__version__"]
+__all__ = [
+    "HAE",
+    "HMF",
+    "EntryKFold",
+    "Factors",
+    "ObservedEntries",
+    "RatingModel",
+    "__version__",
+]
 
 
 def __getattr__(name: str) -> Any:

@@ -64,8 +64,8 @@ def make_ratings(
     n_shared: int = 3,
     n_unique: int = 2,
     shared_strength: float = 0.6,
-    unique_strength: float = 0.4,
-    noise: float = 0.7,
+    unique_strength: float = 0.6,
+    noise: float = 0.5,
     step: float | None = 1.0,
     random_state: Any = None,
 ) -> MadeRatings:
@@ -176,7 +176,7 @@ def _pairs(
 ) -> tuple[Codes, Codes]:
     """Draw who rates what: log-normally busy users, log-normally popular items, no pair twice."""
     # by the largest of log-weight + Gumbel noise: as one by one, without those drawn before
-    busy, popular = rng.normal(0, 0.8, n_users), rng.normal(0, 1.2, n_items)
+    busy, popular = rng.normal(0, 0.6, n_users), rng.normal(0, 0.8, n_items)
     keys = busy[:, None] + popular + rng.gumbel(size=(n_users, n_items))
     chosen = np.argpartition(keys.ravel(), -n_ratings)[-n_ratings:]
     users, items = np.divmod(rng.permutation(chosen), n_items)

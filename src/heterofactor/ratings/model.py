@@ -1,0 +1,440 @@
+"""RatingModel: from a long table of ratings to predictions, recommendations and their reasons."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from numbers import Integral, Real
+from typing import Any, Literal, Self
+
+import numpy as np
+import pandas as pd
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted
+
+from heterofactor.ratings.als import fit_tastes
+from heterofactor.ratings.groups import read_groups
+from heterofactor.ratings.offsets import read_features
+from heterofactor.ratings.reading import Array, Codes, Columns, Ratings, read_pairs, read_ratings
+from heterofactor.ratings.tastes import Ridge
+
+PARTS = ["mean", "user", "item", "shared", "unique"]
+
+
+class RatingModel(BaseEstimator):
+    r"""Predict ratings from offsets, a shared taste, and a taste unique to each group of items.
+
+    A rating of an item in group :math:`g` is expected at
+
+    .. math:: \mu + a_u + b_i + p_u^\top q_i + p_{u g}^\top w_i,
+
+    where the shared tastes :math:`p_u` are for all items and :math:`p_{ug}` only for those of the
+    group: heterogeneous matrix factorization, with the groups as sources that share the users.
+
+    Parameters
+    ----------
+    n_shared, n_unique : int
+        Dimensions of the shared taste, and of the taste for each group. Without groups, nothing
+        is unique.
+    n_groups : int
+        Clusters, where groups come from flags.
+    solver : {"als"}
+        How tastes are found: alternating least squares on what the offsets leave.
+    ridge : (float, float)
+        Penalty on the squares of shared and of unique tastes: the larger, the less is believed of
+        few ratings.
+    offset_ridge : (float, float)
+        The same, of the offsets of users and of items.
+    n_rounds : int
+        Sweeps of a fit; few are best, for what comes later fits noise.
+    n_fits : int
+        How many fits from different starts are averaged.
+    clip : bool
+        Keep predictions within the scale of the ratings, from the least to the greatest one seen.
+    user, item, rating, weight, time : str
+        What the columns are called. Weights say how much ratings count; of several ratings of one
+        pair the last one counts, by time where there is a time. Both may be missing.
+    random_state : int, RandomState or None
+        For clusters and starts: same seed, same answer.
+
+    Attributes
+    ----------
+    users_, items_ : Index
+        Who and what is known.
+    item_groups_, user_groups_ : Series or None
+        The group of each item, or of each user, where there are groups.
+    user_offsets_, item_offsets_ : Series
+        How far each is from the mean.
+    mean_ : float
+        What is expected of an unknown user and an unknown item.
+    scale_ : (float, float)
+        The least and the greatest rating.
+
+    Notes
+    -----
+    An unknown user has no offset and no taste: what is expected is the mean and the item's offset.
+    In the same way for an unknown item; of an unknown pair, it is the mean.
+
+    References
+    ----------
+    Naichen Shi, Salar Fattahi, Raed Al Kontar. Heterogeneous Matrix Factorization: When Features
+    Differ by Datasets.
+
+    Yehuda Koren, Robert Bell, Chris Volinsky. Matrix Factorization Techniques for Recommender
+    Systems. Computer 42(8), 2009.
+
+    Examples
+    --------
+    >>> from heterofactor import RatingModel
+    >>> from heterofactor.datasets import make_ratings
+    >>> made = make_ratings(100, 80, n_ratings=3000, n_groups=3, random_state=0)
+    >>> model = RatingModel(random_state=0).fit(made.ratings, item_groups=made.item_groups)
+    >>> model.predict(made.ratings.head(3)).shape
+    (3,)
+    >>> model.recommend("user7", n=2).index.tolist()
+    ['item...', 'item...']
+    >>> model.explain("user7", "item3").index.tolist()
+    ['mean', 'user', 'item', 'shared', 'unique', 'expected']
+    """
+
+    def __init__(
+        self,
+        n_shared: int = 10,
+        n_unique: int = 2,
+        *,
+        n_groups: int = 10,
+        solver: Literal["als"] = "als",
+        ridge: tuple[float, float] = (10.0, 8.0),
+        offset_ridge: tuple[float, float] = (2.0, 2.0),
+        n_rounds: int = 6,
+        n_fits: int = 4,
+        clip: bool = True,
+        user: Hashable = "user",
+        item: Hashable = "item",
+        rating: Hashable = "rating",
+        weight: Hashable = "weight",
+        time: Hashable = "time",
+        random_state: Any = None,
+    ) -> None:
+        self.n_shared = n_shared
+        self.n_unique = n_unique
+        self.n_groups = n_groups
+        self.solver = solver
+        self.ridge = ridge
+        self.offset_ridge = offset_ridge
+        self.n_rounds = n_rounds
+        self.n_fits = n_fits
+        self.clip = clip
+        self.user = user
+        self.item = item
+        self.rating = rating
+        self.weight = weight
+        self.time = time
+        self.random_state = random_state
+
+    def fit(
+        self,
+        ratings: pd.DataFrame,
+        item_groups: Any = None,
+        user_groups: Any = None,
+        item_features: pd.DataFrame | None = None,
+        user_features: pd.DataFrame | None = None,
+    ) -> Self:
+        """Learn offsets and tastes.
+
+        Parameters
+        ----------
+        ratings : DataFrame
+            One row a rating: user, item, rating, and perhaps weight and time.
+        item_groups : Series, dict, array or DataFrame, optional
+            Of items: labels by item (an array: in the order of the sorted ids), or a table of flags
+            indexed by item, such as genres, whose rows are brought to one length and clustered.
+        user_groups : Series, dict, array or DataFrame, optional
+            Of users, instead: then tastes are of items, for all users and for those of a group.
+        item_features, user_features : DataFrame, optional
+            Indexed by id; numbers, flags or categories, from which offsets are expected.
+
+        Returns
+        -------
+        self
+        """
+        self._check_parameters(item_groups, user_groups)
+        known = read_ratings(ratings, self._columns())
+        seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
+        self._by_users = user_groups is None
+        given, ids, what = item_groups, known.items, "item"
+        if not self._by_users:
+            given, ids, what = user_groups, known.users, "user"
+        names, group = read_groups(given, ids, what, self.n_groups, seed)
+        features = (
+            read_features(user_features, known.users, "user"),
+            read_features(item_features, known.items, "item"),
+        )
+        self._tastes = fit_tastes(
+            known if self._by_users else known.turned(),
+            group,
+            n_shared=self.n_shared,
+            n_unique=0 if given is None else self.n_unique,
+            ridge=self._ridge(),
+            features=features if self._by_users else features[::-1],
+            n_rounds=self.n_rounds,
+            n_fits=self.n_fits,
+            seed=seed,
+        )
+        self._known, self._group_names = known, None if given is None else names
+        self.scale_ = (float(known.values.min()), float(known.values.max()))
+        return self
+
+    def predict(self, pairs: pd.DataFrame) -> Array:
+        """Return what is expected of each pair.
+
+        Parameters
+        ----------
+        pairs : DataFrame
+            With a user and an item in each row, in any order; other columns are not used. Unknown
+            ids are allowed (see the notes of the class).
+
+        Returns
+        -------
+        array of float
+            One number for each row, in the order of the rows.
+        """
+        check_is_fitted(self)
+        return self._clipped(self._tastes.at(*self._turned(*self._places(pairs))))
+
+    def predict_parts(self, pairs: pd.DataFrame) -> pd.DataFrame:
+        """Return of what the expected rating of each pair is made.
+
+        Parameters
+        ----------
+        pairs : DataFrame
+            As for `predict`.
+
+        Returns
+        -------
+        DataFrame
+            With the index of `pairs`: the mean, the offsets of user and item, what the shared
+            taste adds, and what the taste unique to the group does. Their sum is what is
+            expected, unless it is off the scale.
+        """
+        check_is_fitted(self)
+        parts = self._tastes.parts(*self._turned(*self._places(pairs)))
+        user, item = self._turned(parts["row"], parts["column"])
+        return pd.DataFrame(parts | {"user": user, "item": item}, index=pairs.index)[PARTS]
+
+    def score(self, ratings: pd.DataFrame) -> float:
+        """Return minus the root of the mean squared error, so that more is better.
+
+        Parameters
+        ----------
+        ratings : DataFrame
+            As for `fit`; weights and times are not used.
+        """
+        error = self.predict(ratings) - ratings[self.rating].to_numpy(dtype=float)
+        return -float(np.sqrt(np.mean(error**2)))
+
+    def recommend(
+        self, user: Hashable, n: int = 10, *, exclude_seen: bool = True
+    ) -> pd.Series[float]:
+        """Return the items that a user is expected to rate highest.
+
+        Parameters
+        ----------
+        user
+            An id. To one that is not known, what most like is recommended.
+        n : int
+            How many.
+        exclude_seen : bool
+            Leave out what the user has rated.
+
+        Returns
+        -------
+        Series
+            What is expected, by item, the best first.
+        """
+        check_is_fitted(self)
+        place = self._place(self.users_, user)
+        item = np.arange(len(self.items_))
+        expected = self._tastes.at(*self._turned(np.full(len(item), place), item))
+        if exclude_seen:
+            expected[self._known.item[self._known.user == place]] = -np.inf
+        best = np.argsort(-expected, kind="stable")[:n]
+        best = best[np.isfinite(expected[best])]
+        return pd.Series(self._clipped(expected[best]), index=self.items_[best], name="expected")
+
+    def similar_items(self, item: Hashable, n: int = 10) -> pd.Series[float]:
+        """Return the items that appeal to the same users.
+
+        Parameters
+        ----------
+        item
+            An id that is known.
+        n : int
+            How many.
+
+        Returns
+        -------
+        Series
+            By item, the cosine of the angle between what all users' tastes make of it and of the
+            item; offsets, which make an item popular, do not count.
+        """
+        check_is_fitted(self)
+        place = self._place(self.items_, item)
+        if place < 0:
+            raise KeyError(f"Item {item!r} was never rated: nothing is known that is like it.")
+        tastes = self._tastes
+        likeness = tastes.likeness_of_columns if self._by_users else tastes.likeness_of_rows
+        found = pd.Series(likeness(place), index=self.items_, name="likeness").drop(item)
+        return found.sort_values(ascending=False, kind="stable").head(n)
+
+    def explain(self, user: Hashable, item: Hashable) -> pd.Series[float]:
+        """Return of what the expected rating of a pair is made.
+
+        Parameters
+        ----------
+        user, item
+            Ids, known or not.
+
+        Returns
+        -------
+        Series
+            As a row of `predict_parts`, and the sum. It has the name of the group.
+        """
+        pair = pd.DataFrame({self.user: [user], self.item: [item]})
+        terms = self.predict_parts(pair).iloc[0]
+        terms["expected"] = terms.sum()
+        ids, group = (self.items_, item) if self._by_users else (self.users_, user)
+        place = self._place(ids, group)
+        if self._group_names is None or place < 0:
+            return terms.rename(None)
+        return terms.rename(self._group_names[self._tastes.group[place]])
+
+    def add_ratings(self, ratings: pd.DataFrame) -> Self:
+        """Learn users and items from more ratings, while what is known of the others stays.
+
+        New users, and known ones with new ratings, are learned from all their ratings; then new
+        items are, from who rated them. The group of a new item (or user) is the one in which
+        its ratings fit best.
+
+        Parameters
+        ----------
+        ratings : DataFrame
+            As for `fit`. A pair that was rated before is rated anew.
+
+        Returns
+        -------
+        self
+        """
+        check_is_fitted(self)
+        more = read_ratings(ratings, self._columns())
+        n_items = len(self.items_)
+        self._known, new = self._known.joined(more)
+        user, old_item = self._known.user, self._known.item < n_items
+        touched = np.unique(user[new & old_item])
+        self._learn(self._known.part(old_item & np.isin(user, touched)), "user")
+        self._learn(self._known.part(~old_item), "item")
+        return self
+
+    def _learn(self, ratings: Ratings, what: Literal["user", "item"]) -> None:
+        """Learn the users, or the items, of some ratings from what is known of the others."""
+        turned = ratings if self._by_users else ratings.turned()
+        learn = self._tastes.with_columns
+        if (what == "user") == self._by_users:
+            learn = self._tastes.with_rows
+        self._tastes = learn(turned, self._ridge())
+
+    @property
+    def users_(self) -> pd.Index[Any]:
+        """The ids of the users that are known."""
+        return self._known.users
+
+    @property
+    def items_(self) -> pd.Index[Any]:
+        """The ids of the items that are known."""
+        return self._known.items
+
+    @property
+    def mean_(self) -> float:
+        """What is expected of an unknown pair."""
+        return float(np.mean(self._tastes.mean))
+
+    @property
+    def user_offsets_(self) -> pd.Series[float]:
+        """How far each user is from the mean."""
+        tastes = self._tastes
+        offsets = tastes.row_offsets if self._by_users else tastes.column_offsets
+        return pd.Series(offsets.mean(axis=0), index=self.users_)
+
+    @property
+    def item_offsets_(self) -> pd.Series[float]:
+        """How far each item is from the mean."""
+        tastes = self._tastes
+        offsets = tastes.column_offsets if self._by_users else tastes.row_offsets
+        return pd.Series(offsets.mean(axis=0), index=self.items_)
+
+    @property
+    def item_groups_(self) -> pd.Series[Any] | None:
+        """The group of each item; None where items are in none."""
+        return self._groups(self.items_) if self._by_users else None
+
+    @property
+    def user_groups_(self) -> pd.Series[Any] | None:
+        """The group of each user; None where users are in none."""
+        return None if self._by_users else self._groups(self.users_)
+
+    def _groups(self, ids: pd.Index[Any]) -> pd.Series[Any] | None:
+        if self._group_names is None:
+            return None
+        return pd.Series(self._group_names[self._tastes.group], index=ids, name="group")
+
+    def _places(self, pairs: pd.DataFrame) -> tuple[Codes, Codes]:
+        """Return where users and items of pairs are; -1 for those that are not known."""
+        found = read_pairs(pairs, self._columns(), "pairs")
+        user = self.users_.get_indexer(pd.Index(found["user"]))
+        return user, self.items_.get_indexer(pd.Index(found["item"]))
+
+    def _turned(self, user: Any, item: Any) -> tuple[Any, Any]:
+        """Exchange users and items for rows and columns, or the other way round."""
+        return (user, item) if self._by_users else (item, user)
+
+    def _place(self, ids: pd.Index[Any], one: Hashable) -> int:
+        return int(ids.get_indexer(pd.Index([one]))[0])
+
+    def _clipped(self, expected: Array) -> Array:
+        return np.clip(expected, *self.scale_) if self.clip else expected
+
+    def _columns(self) -> Columns:
+        return Columns(self.user, self.item, self.rating, self.weight, self.time)
+
+    def _ridge(self) -> Ridge:
+        of_user, of_item = self.offset_ridge
+        row, column = (of_user, of_item) if self._by_users else (of_item, of_user)
+        return Ridge(row, column, *self.ridge)
+
+    def _check_parameters(self, item_groups: Any, user_groups: Any) -> None:
+        for name, least in (
+            ("n_shared", 0),
+            ("n_unique", 0),
+            ("n_groups", 1),
+            ("n_rounds", 1),
+            ("n_fits", 1),
+        ):
+            value = getattr(self, name)
+            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
+                raise ValueError(f"{name} is {value!r}: expected an integer of at least {least}.")
+        for name in ("ridge", "offset_ridge"):
+            pair = getattr(self, name)
+            numbers = [v for v in np.atleast_1d(np.asarray(pair, dtype=object)) if _positive(v)]
+            if np.shape(pair) != (2,) or len(numbers) != 2:
+                raise ValueError(f"{name} is {pair!r}: expected two positive numbers.")
+        if self.solver != "als":
+            raise ValueError(f"solver is {self.solver!r}: expected 'als'.")
+        if item_groups is not None and user_groups is not None:
+            raise ValueError(
+                "item_groups and user_groups are both given: tastes can be unique to groups of "
+                "items or of users, not of both. Leave one out; it may serve as features."
+            )
+
+
+def _positive(value: Any) -> bool:
+    return isinstance(value, Real) and 0 < float(value) < np.inf

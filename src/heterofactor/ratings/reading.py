@@ -1,0 +1,196 @@
+"""A long table of ratings, read into codes of users and items and the numbers beside them."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pandas as pd
+
+Array = npt.NDArray[np.floating[Any]]
+Codes = npt.NDArray[np.integer[Any]]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What the columns of a table of ratings are called.
+
+    Examples
+    --------
+    >>> from heterofactor.ratings.reading import Columns
+    >>> Columns(user="reader", item="book").rating
+    'rating'
+    """
+
+    user: Hashable = "user"
+    item: Hashable = "item"
+    rating: Hashable = "rating"
+    weight: Hashable = "weight"
+    time: Hashable = "time"
+
+
+@dataclass(frozen=True, eq=False)
+class Ratings:
+    """Ratings as numbers: no pair of user and item is there twice.
+
+    Attributes
+    ----------
+    users, items : Index
+        The ids, sorted where they can be.
+    user, item : array of int
+        For each rating the places of its user and its item, in their order.
+    values, weights : array
+        What was given, and how much it counts.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.reading import Columns, read_ratings
+    >>> table = pd.DataFrame({"user": ["b", "a"], "item": [7, 7], "rating": [4, 2]})
+    >>> ratings = read_ratings(table, Columns())
+    >>> ratings.users.tolist(), ratings.user.tolist(), ratings.values.tolist()
+    (['a', 'b'], [0, 1], [2.0, 4.0])
+    """
+
+    users: pd.Index[Any]
+    items: pd.Index[Any]
+    user: Codes
+    item: Codes
+    values: Array
+    weights: Array
+
+    def turned(self) -> Ratings:
+        """Return the same with users and items exchanged."""
+        return Ratings(self.items, self.users, self.item, self.user, self.values, self.weights)
+
+    def part(self, which: Any) -> Ratings:
+        """Return some of the ratings; users and items keep their places."""
+        arrays = (self.user, self.item, self.values, self.weights)
+        return Ratings(self.users, self.items, *(array[which] for array in arrays))
+
+    def joined(self, more: Ratings) -> tuple[Ratings, npt.NDArray[np.bool]]:
+        """Return these and more ratings, and which of them are new.
+
+        New ids come after those that are known; what is rated twice counts as it was last.
+        """
+        users = self.users.append(more.users.difference(self.users, sort=False))
+        items = self.items.append(more.items.difference(self.items, sort=False))
+        user = users.get_indexer(more.users)[more.user]
+        item = items.get_indexer(more.items)[more.item]
+        stays = ~np.isin(self.user * len(items) + self.item, user * len(items) + item)
+        both = zip(
+            (self.user, self.item, self.values, self.weights),
+            (user, item, more.values, more.weights),
+            strict=True,
+        )
+        arrays = [np.concatenate([old[stays], new]) for old, new in both]
+        return Ratings(users, items, *arrays), np.arange(len(arrays[0])) >= int(stays.sum())
+
+    @property
+    def weighted(self) -> bool:
+        """Whether some ratings count more than others."""
+        return bool((self.weights != 1).any())
+
+
+def read_ratings(table: Any, columns: Columns) -> Ratings:
+    """Read ratings; of several of one pair, the last one counts: by time, where there is a time.
+
+    Parameters
+    ----------
+    table : DataFrame
+        One row a rating.
+    columns : Columns
+        What its columns are called. Weight and time may be missing.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.reading import Columns, read_ratings
+    >>> twice = pd.DataFrame({"user": [1, 1], "item": [7, 7], "rating": [4, 2], "time": [9, 8]})
+    >>> read_ratings(twice, Columns()).values.tolist()
+    [4.0]
+    """
+    pairs = read_pairs(table, columns, "ratings")
+    if columns.rating not in table.columns:
+        raise ValueError(_lacks("ratings", [columns.rating], table))
+    values = _numbers(table, columns.rating)
+    weights: Array = np.ones(len(values))
+    if columns.weight in table.columns:
+        weights = _numbers(table, columns.weight)
+        if (weights < 0).any():
+            raise ValueError(
+                f"The weights of ratings (column {columns.weight!r}) hold {weights.min():g}: "
+                "expected numbers from zero on."
+            )
+    if not (weights > 0).any():
+        raise ValueError("There are no ratings (or all have weight zero): give one row for each.")
+    order = np.arange(len(values))
+    if columns.time in table.columns:
+        order = np.argsort(table[columns.time].to_numpy(), kind="stable")
+    kept = ~pairs.iloc[order].duplicated(keep="last").to_numpy()
+    order = np.sort(order[kept])
+    order = order[weights[order] > 0]
+    user, users = pd.factorize(pairs["user"].iloc[order], sort=True)
+    item, items = pd.factorize(pairs["item"].iloc[order], sort=True)
+    # by user and item, so that the order of the rows does not matter
+    placed = np.lexsort((item, user))
+    order = order[placed]
+    return Ratings(
+        pd.Index(users), pd.Index(items), user[placed], item[placed], values[order], weights[order]
+    )
+
+
+def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
+    """Return the users and items of a table, under these names.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.reading import Columns, read_pairs
+    >>> books = pd.DataFrame({"book": [1], "reader": ["a"]})
+    >>> read_pairs(books, Columns("reader", "book"), "pairs").columns.tolist()
+    ['user', 'item']
+    """
+    if not isinstance(table, pd.DataFrame):
+        raise TypeError(
+            f"{what} is {type(table).__name__}: expected a DataFrame with a row for each pair and "
+            f"the columns {columns.user!r} and {columns.item!r}."
+        )
+    if missing := [name for name in (columns.user, columns.item) if name not in table.columns]:
+        raise ValueError(_lacks(what, missing, table))
+    pairs = pd.DataFrame({"user": table[columns.user], "item": table[columns.item]})
+    unknown = pairs.isna().any(axis=1)
+    if unknown.any():
+        raise ValueError(
+            f"{what} has {int(unknown.sum())} rows without a user or an item (the first is "
+            f"{pairs.index[unknown][0]!r}): drop them."
+        )
+    return pairs
+
+
+def _lacks(what: str, missing: list[Hashable], table: pd.DataFrame) -> str:
+    names = ", ".join(map(repr, missing))
+    found = ", ".join(map(repr, table.columns[:8]))
+    return (
+        f"{what} has no column {names}, but {found}: rename them, or say what yours are called "
+        "with user=, item= and rating= when the model is made."
+    )
+
+
+def _numbers(table: pd.DataFrame, column: Hashable) -> Array:
+    try:
+        values = table[column].to_numpy(dtype=float, na_value=np.nan)
+    except (TypeError, ValueError) as error:
+        raise ValueError(
+            f"Column {column!r} of ratings holds other things than numbers."
+        ) from error
+    if not np.isfinite(values).all():
+        at = table.index[~np.isfinite(values)][0]
+        raise ValueError(
+            f"Column {column!r} of ratings holds {values[~np.isfinite(values)][0]} (row {at!r}): "
+            "expected finite numbers. Drop the rows without one."
+        )
+    return values
