@@ -23,8 +23,8 @@ def model(made: MadeRatings) -> RatingModel:
 
 
 def small(**settings: Any) -> RatingModel:
-    given = {"n_shared": 3, "n_unique": 2, "ridge": (3.0, 3.0), "n_fits": 1, "random_state": 0}
-    return RatingModel(**given | settings)
+    given = {"n_shared": 3, "n_unique": 2, "ridge": (3.0, 3.0), "n_rounds": 20, "n_fits": 1}
+    return RatingModel(**given | {"random_state": 0} | settings)
 
 
 def rmse(model: RatingModel, ratings: pd.DataFrame) -> float:
@@ -34,7 +34,7 @@ def rmse(model: RatingModel, ratings: pd.DataFrame) -> float:
 def test_shared_and_unique_tastes_are_recovered() -> None:
     # the size of MovieLens 100K, one pair in five observed
     made = make_ratings(n_ratings=943 * 1682 // 5, random_state=0)
-    model = small(n_rounds=15).fit(made.ratings, item_groups=made.item_groups)
+    model = small().fit(made.ratings, item_groups=made.item_groups)
     users, items = np.indices(made.shared_parts.shape).reshape(2, -1)
     pairs = pd.DataFrame({"user": made.user_offsets.index[users]})
     pairs["item"] = made.item_offsets.index[items]

@@ -18,6 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from heterofactor.entries import Entries
+from heterofactor.ratings.groups import places_in_groups
 from heterofactor.ratings.offsets import fit_offsets
 from heterofactor.ratings.reading import Array, Codes, Ratings
 from heterofactor.ratings.tastes import Ridge, Tastes
@@ -78,7 +79,7 @@ def fit_tastes(
     """
     expected = fit_offsets(ratings, (ridge.row, ridge.column), features).expected
     values = ratings.values - expected.at(ratings.user, ratings.item)
-    place = _places(group)
+    place = places_in_groups(group)
     source = _sources(ratings, values, group)
     fits = []
     for stream in np.random.default_rng(seed).spawn(n_fits):
@@ -171,14 +172,6 @@ def _sources(ratings: Ratings, values: Array, group: Codes) -> Entries:
     tables, weights = parts
     given = [weight.data for weight in weights] if ratings.weighted else None
     return Entries.stack(tables, given)
-
-
-def _places(group: Codes) -> Codes:
-    """Return the place of each column within its group."""
-    place = np.zeros(len(group), dtype=np.intp)
-    for g in range(int(group.max()) + 1):
-        place[group == g] = np.arange(int((group == g).sum()))
-    return place
 
 
 def _by_group(columns: Array, group: Codes, place: Codes, source: Entries) -> Array:

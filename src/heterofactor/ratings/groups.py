@@ -69,6 +69,22 @@ def read_groups(
     return pd.Index(names), codes
 
 
+def places_in_groups(group: Codes) -> Codes:
+    """Return the place of each id within its group.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.ratings.groups import places_in_groups
+    >>> places_in_groups(np.array([0, 1, 0])).tolist()
+    [0, 0, 1]
+    """
+    place = np.zeros(len(group), dtype=np.intp)
+    for g in range(int(group.max()) + 1):
+        place[group == g] = np.arange(int((group == g).sum()))
+    return place
+
+
 def aligned(table: pd.DataFrame, ids: pd.Index[Any], what: str, name: str) -> pd.DataFrame:
     """Return the rows of a table that is indexed by id, one for each of some ids.
 

@@ -36,6 +36,8 @@ class Tastes:
         The same, of each column in its own group.
     group : array of int
         The group of each column.
+    noise : array of shape (S,), optional
+        The standard deviation of ratings around what is expected, where it is known.
 
     Examples
     --------
@@ -56,6 +58,7 @@ class Tastes:
     own_rows: Array
     own_columns: Array
     group: Codes
+    noise: Array | None = None
 
     def parts(self, row: Codes, column: Codes) -> dict[str, Array]:
         """Return the terms of each pair; a row or column of -1 is one of which nothing is known."""
@@ -80,6 +83,46 @@ class Tastes:
         """Return what is expected of each pair."""
         total: Array = np.sum(list(self.parts(row, column).values()), axis=0)
         return total
+
+    def spread(self, row: Codes, column: Codes) -> Array:
+        """Return the standard deviation of a rating of each pair, over draws and noise.
+
+        Whoever is not known could be anyone: the squares of offsets and of tastes are those of all.
+        """
+        noise = np.zeros(1) if self.noise is None else self.noise
+        total, squares = np.zeros(len(row)), np.zeros(len(row))
+        for s in range(len(self.mean)):
+            one = self.draw(s).at(row, column)
+            total, squares = total + one, squares + one**2
+        number = len(self.mean)
+        variance: Array = np.maximum(squares / number - (total / number) ** 2, 0) + np.mean(
+            noise**2
+        )
+        unknown = {"row": row < 0, "column": column < 0}
+        variance += unknown["row"] * np.mean(self.row_offsets**2)
+        variance += unknown["column"] * np.mean(self.column_offsets**2)
+        taste = self.rows.shape[2] * _mean_square(self.rows) * _mean_square(self.columns)
+        own = self.own_rows.shape[3] * _mean_square(self.own_rows) * _mean_square(self.own_columns)
+        found: Array = np.sqrt(variance + (unknown["row"] | unknown["column"]) * (taste + own))
+        return found
+
+    def draw(self, s: int) -> Tastes:
+        """Return one of the fits or draws."""
+        names = [name for name in self.__dataclass_fields__ if name not in ("group", "noise")]
+        return replace(self, **{name: getattr(self, name)[s : s + 1] for name in names})
+
+    def ridge_of_draws(self, *, rows: bool) -> Ridge:
+        """Return the ridge that believes of new rows, or columns, what is true of those known."""
+        noise = 0.0 if self.noise is None else float(np.mean(self.noise**2))
+        shared, own = self.columns, self.own_columns
+        if rows:
+            shared, own = self.rows, self.own_rows
+        return Ridge(
+            row=noise / _mean_square(self.row_offsets),
+            column=noise / _mean_square(self.column_offsets),
+            shared=noise / _mean_square(shared),
+            unique=noise / _mean_square(own),
+        )
 
     def likeness_of_columns(self, column: int) -> Array:
         """Return the cosine of what all rows think of a column with what they think of each."""
@@ -204,3 +247,8 @@ def _ridge_fit(design: Array, values: Array, weights: Array, penalty: Array) -> 
 def _cosines(dots: Array, sizes: Array, place: int) -> Array:
     length = np.sqrt(sizes * sizes[place])
     return np.where(length > 0, dots / np.where(length > 0, length, 1), 0.0)
+
+
+def _mean_square(factors: Array) -> float:
+    """Return the mean of squares; one where there are no factors."""
+    return float(np.mean(factors**2)) if factors.size else 1.0
