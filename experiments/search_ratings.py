@@ -28,25 +28,25 @@ Settings = dict[str, Any]
 START: Settings = {
     "n_shared": 10,
     "n_unique": 2,
-    "shared_ridge": 10.0,
-    "unique_ridge": 8.0,
+    "shared_ridge": 8.0,
+    "unique_ridge": 7.0,
     "user_ridge": 2.0,
     "item_ridge": 2.0,
     "n_rounds": 6,
-    "n_fits": 4,
+    "n_fits": 8,
 }
 VALUES: dict[str, tuple[Any, ...]] = {
-    "n_shared": (6, 8, 10, 12, 16),
-    "shared_ridge": (8.0, 9.0, 10.0, 11.0, 12.0, 14.0),
-    "n_rounds": (4, 5, 6, 7, 8, 10),
-    "user_ridge": (1.0, 2.0, 3.0, 5.0),
-    "item_ridge": (1.0, 2.0, 3.0, 5.0),
+    "n_shared": (6, 10, 14, 20),
+    "shared_ridge": (6.0, 7.0, 8.0, 9.0, 10.0, 12.0),
+    "n_rounds": (4, 5, 6, 8),
+    "user_ridge": (1.0, 2.0, 4.0),
+    "item_ridge": (1.0, 2.0, 4.0),
 }
 OF_UNIQUE: dict[str, tuple[Any, ...]] = {
-    "n_unique": (1, 2, 3, 4),
-    "unique_ridge": (5.0, 6.0, 7.0, 8.0, 9.0, 10.0),
+    "n_unique": (1, 2, 3),
+    "unique_ridge": (5.0, 6.0, 7.0, 8.0, 9.0),
 }
-FITS = (1, 2, 4, 8)
+FITS = (1, 2, 4, 8, 12, 16)
 
 
 class Search:
@@ -103,7 +103,7 @@ def describe(table: pd.DataFrame, chosen: list[Settings]) -> str:
         )
         parts += [
             f"## Groups: {grouped}",
-            f"{len(rows)} settings; the ten best, of four fits averaged:",
+            f"{len(rows)} settings; the ten best, of eight fits averaged:",
             shown(rows[rows["n_fits"] == START["n_fits"]].head(10)),
             "The chosen one, by the number of fits:",
             shown(rows[same].sort_values("n_fits")),

@@ -24,8 +24,6 @@ from threadpoolctl import threadpool_limits
 from heterofactor import HMF, RatingModel
 from heterofactor.datasets import MovieLens, load_movielens_100k
 
-# Chosen by search_ratings.py; those with unique tastes are the defaults of RatingModel.
-SHARED_ONLY = {"n_shared": 10, "ridge": (10.0, 8.0), "n_rounds": 6}
 # As the paper ran them, but for ranks and stopping, which it does not state.
 PLAIN_RANKS = (1, 2, 3)
 PLAIN_ROUNDS = 200
@@ -43,7 +41,7 @@ def offsets_only(
 def shared_only(
     movies: MovieLens, train: pd.DataFrame, test: pd.DataFrame, seed: int
 ) -> np.ndarray:
-    return RatingModel(**SHARED_ONLY, random_state=seed).fit(train).predict(test)
+    return RatingModel(random_state=seed).fit(train).predict(test)
 
 
 def shared_and_unique(

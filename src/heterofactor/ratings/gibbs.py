@@ -30,6 +30,8 @@ Alike = tuple[Likeness | None, Likeness | None]
 SPREAD = 0.1
 # One sweep of so many is forgotten, and so many are kept at most.
 FORGOTTEN = 10
+# Rows are as alike in their noise as if each had so many ratings more of the noise of all.
+ALIKE = 10.0
 DRAWS = 100
 # Ridges of the weights of standardised features, and of who rated what.
 ON_FEATURES = 5.0
@@ -94,7 +96,7 @@ def draw_tastes(
         if number in kept:
             draws.append(state)
     parts = {name: np.stack([draw[name] for draw in draws]) for name in state}
-    row, column = parts.pop("row"), parts.pop("column")
+    row, column, rw = parts.pop("row"), parts.pop("column"), parts.pop("row_weights")
     return in_gauge(
         Tastes(
             mean=np.full(n_draws, layout.mean),
@@ -117,13 +119,26 @@ class _Layout:
 
     mean: float
     values: Array
+    weights: Array
     spread: Array  # of each rating's noise, of that of one of weight one
     by_row: Lines
     by_column: Lines
     by_cell: Lines
     group: Codes
+    row: Codes  # of each rating
     place: Codes  # of each column, among the lines of columns
     shape: tuple[int, int, int]  # groups, rows, columns
+
+    def weighted(self, row_weights: Array) -> _Layout:
+        """Return the same with other weights for the ratings of each row."""
+        weights = self.weights * row_weights[self.row]
+        lines = (
+            replace(each, weights=weights) for each in (self.by_row, self.by_column, self.by_cell)
+        )
+        by_row, by_column, by_cell = lines
+        return replace(
+            self, spread=1 / np.sqrt(weights), by_row=by_row, by_column=by_column, by_cell=by_cell
+        )
 
     @classmethod
     def of(cls, ratings: Ratings, group: Codes) -> _Layout:
@@ -137,11 +152,13 @@ class _Layout:
         return cls(
             mean,
             ratings.values - mean,
+            ratings.weights,
             1 / np.sqrt(ratings.weights),
             lines_of(ratings.user, ratings.item, weights, n_rows),
             lines_of(place[ratings.item], cell, weights, n_groups * widest),
             lines_of(cell, ratings.item, weights, n_groups * n_rows),
             group,
+            ratings.user,
             place,
             (n_groups, n_rows, len(ratings.items)),
         )
@@ -174,19 +191,33 @@ def _begin(layout: _Layout, r1: int, r2: int, rng: np.random.Generator) -> State
         "own_columns": (n_columns, r2),
     }
     begin = {name: SPREAD * rng.standard_normal(size) for name, size in sizes.items()}
-    return begin | {"noise": np.std(layout.values)}
+    return begin | {"noise": np.std(layout.values), "row_weights": np.ones(n_rows)}
 
 
 def _sweep(state: State, layout: _Layout, like: Alike, rng: np.random.Generator) -> State:
     """Draw everything once, each block given the rest."""
+    layout = layout.weighted(state["row_weights"])
     state = state | _draw_columns(state, layout, like[1], rng)
     own = _own_part(state, layout)
     state = state | {"row": _draw_rows(state, layout, like[0], own, rng)}
     rest = _shared_part(state, layout)
     if state["own_columns"].shape[1]:
         state = state | {"own_rows": _draw_own_rows(state, layout, rest, rng)}
-    left = (layout.values - rest - _own_part(state, layout)) / layout.spread
-    return state | {"noise": np.sqrt((1 + left @ left) / rng.chisquare(1 + len(left)))}
+    left = layout.values - rest - _own_part(state, layout)
+    return state | _draw_noise(left, state, layout, rng)
+
+
+def _draw_noise(
+    left: Array, state: State, layout: _Layout, rng: np.random.Generator
+) -> dict[str, Array]:
+    """Draw the noise of all ratings, and how much the ratings of each row count."""
+    squares = (left / layout.spread) ** 2
+    noise = np.sqrt((1 + np.sum(squares)) / rng.chisquare(1 + len(left)))
+    row, given = layout.row, state["row_weights"]
+    own = np.bincount(row, squares, len(given)) / given / noise**2
+    number = np.bincount(row, minlength=len(given))
+    weights = rng.chisquare(ALIKE + number) / (ALIKE + own)
+    return {"noise": noise, "row_weights": weights}
 
 
 def _draw_columns(

@@ -21,7 +21,7 @@ from heterofactor.ratings.reading import Array, Codes, Columns, Ratings, read_pa
 from heterofactor.ratings.tastes import Ridge, Tastes
 
 # Sweeps of each solver, unless told otherwise.
-ROUNDS = {"als": 6, "gibbs": 300}
+ROUNDS = {"als": 5, "gibbs": 300}
 PARTS = ["mean", "user", "item", "shared", "unique"]
 
 
@@ -51,10 +51,11 @@ class RatingModel(BaseEstimator):
     offset_ridge : (float, float)
         The same, of the offsets of users and of items.
     n_rounds : int, optional
-        Sweeps: 6 with ``"als"`` unless given, for what comes later fits noise; 300 with
+        Sweeps: 5 with ``"als"`` unless given, for what comes later fits noise; 300 with
         ``"gibbs"``, of which a tenth is forgotten.
     n_fits : int
-        With ``"als"``, how many fits from different starts are averaged.
+        With ``"als"``, how many fits from different starts are averaged: of fewer, each needs a
+        larger ridge.
     implicit : bool
         With ``"gibbs"``, let tastes follow who has rated what, whatever the rating.
     clip : bool
@@ -112,10 +113,10 @@ class RatingModel(BaseEstimator):
         *,
         n_groups: int = 10,
         solver: Literal["als", "gibbs"] = "als",
-        ridge: tuple[float, float] = (10.0, 8.0),
-        offset_ridge: tuple[float, float] = (2.0, 2.0),
+        ridge: tuple[float, float] = (7.0, 7.0),
+        offset_ridge: tuple[float, float] = (4.0, 2.0),
         n_rounds: int | None = None,
-        n_fits: int = 4,
+        n_fits: int = 16,
         implicit: bool = True,
         clip: bool = True,
         user: Hashable = "user",
