@@ -1,6 +1,6 @@
 r"""Bayesian HMF: draws from the posterior of offsets and tastes, shared and unique.
 
-.. math:: m_{rc} \sim N(\mu + a_r + b_c + p_r^\top q_c + p_{r g(c)}^\top w_c, \ \tau^{-1})
+.. math:: m_{rc} \sim N(\mu + a_r + b_c + p_r^\top q_c + p_{r g(c)}^\top w_c, \ \sigma_{rc}^2)
 
 A row's :math:`(a_r, p_r)`, a column's :math:`(b_c, q_c)`, and a group's :math:`p_{rg}` and
 :math:`w_c` have Normal-Wishart priors; the means of the first two follow features, and who has
@@ -30,11 +30,11 @@ Alike = tuple[Likeness | None, Likeness | None]
 SPREAD = 0.1
 # One sweep of so many is forgotten, and so many are kept at most.
 FORGOTTEN = 10
-# Rows are as alike in their noise as if each had so many ratings more of the noise of all.
-ALIKE = 10.0
+# Rows, and columns, are alike in noise as if each had so many ratings more of the noise of all.
+ALIKE = 30.0
 DRAWS = 100
 # Ridges of the weights of standardised features, and of who rated what.
-ON_FEATURES = 5.0
+ON_FEATURES = 20.0
 ON_SEEN = 2.0
 # Who is like whom is one dense matrix: of so many rows it is 800 MB.
 MOST_ALIKE = 10_000
@@ -80,7 +80,7 @@ def draw_tastes(
     >>> tastes = draw_tastes(read_ratings(made.ratings, Columns()), np.arange(30) % 2, n_shared=2,
     ...                      n_unique=1, implicit=True, n_rounds=20, seed=0)
     >>> tastes.rows.shape, tastes.noise.shape
-    ((18, 40, 2), (18,))
+    ((18, 40, 2), (18, 40))
     """
     rng = np.random.default_rng(seed)
     seen = _seen(ratings) if implicit else (None, None)
@@ -96,7 +96,8 @@ def draw_tastes(
         if number in kept:
             draws.append(state)
     parts = {name: np.stack([draw[name] for draw in draws]) for name in state}
-    row, column, rw = parts.pop("row"), parts.pop("column"), parts.pop("row_weights")
+    row, column = parts.pop("row"), parts.pop("column")
+    noise = parts.pop("noise")[:, None] / np.sqrt(parts.pop("row_weights"))
     return in_gauge(
         Tastes(
             mean=np.full(n_draws, layout.mean),
@@ -105,6 +106,8 @@ def draw_tastes(
             rows=row[..., 1:],
             columns=column[..., 1:],
             group=group,
+            noise=noise,
+            column_noise=parts.pop("column_weights") ** -0.5,
             **parts,
         )
     )
@@ -129,15 +132,15 @@ class _Layout:
     place: Codes  # of each column, among the lines of columns
     shape: tuple[int, int, int]  # groups, rows, columns
 
-    def weighted(self, row_weights: Array) -> _Layout:
-        """Return the same with other weights for the ratings of each row."""
-        weights = self.weights * row_weights[self.row]
-        lines = (
-            replace(each, weights=weights) for each in (self.by_row, self.by_column, self.by_cell)
-        )
-        by_row, by_column, by_cell = lines
+    def weighted(self, by_row: Array, by_column: Array) -> _Layout:
+        """Return the same with ratings that count by their row and their column as well."""
+        weights = self.weights * by_row[self.row] * by_column[self.by_row.other]
         return replace(
-            self, spread=1 / np.sqrt(weights), by_row=by_row, by_column=by_column, by_cell=by_cell
+            self,
+            spread=1 / np.sqrt(weights),
+            by_row=replace(self.by_row, weights=weights),
+            by_column=replace(self.by_column, weights=weights),
+            by_cell=replace(self.by_cell, weights=weights),
         )
 
     @classmethod
@@ -191,12 +194,13 @@ def _begin(layout: _Layout, r1: int, r2: int, rng: np.random.Generator) -> State
         "own_columns": (n_columns, r2),
     }
     begin = {name: SPREAD * rng.standard_normal(size) for name, size in sizes.items()}
-    return begin | {"noise": np.std(layout.values), "row_weights": np.ones(n_rows)}
+    weights = {"row_weights": np.ones(n_rows), "column_weights": np.ones(n_columns)}
+    return begin | weights | {"noise": np.std(layout.values)}
 
 
 def _sweep(state: State, layout: _Layout, like: Alike, rng: np.random.Generator) -> State:
     """Draw everything once, each block given the rest."""
-    layout = layout.weighted(state["row_weights"])
+    layout = layout.weighted(state["row_weights"], state["column_weights"])
     state = state | _draw_columns(state, layout, like[1], rng)
     own = _own_part(state, layout)
     state = state | {"row": _draw_rows(state, layout, like[0], own, rng)}
@@ -207,17 +211,20 @@ def _sweep(state: State, layout: _Layout, like: Alike, rng: np.random.Generator)
     return state | _draw_noise(left, state, layout, rng)
 
 
-def _draw_noise(
-    left: Array, state: State, layout: _Layout, rng: np.random.Generator
-) -> dict[str, Array]:
-    """Draw the noise of all ratings, and how much the ratings of each row count."""
+def _draw_noise(left: Array, state: State, layout: _Layout, rng: np.random.Generator) -> State:
+    """Draw the noise of all ratings, and how much those of each row and of each column count."""
+    # errors in units of the noise that they should have: squares of one, on average
     squares = (left / layout.spread) ** 2
     noise = np.sqrt((1 + np.sum(squares)) / rng.chisquare(1 + len(left)))
-    row, given = layout.row, state["row_weights"]
-    own = np.bincount(row, squares, len(given)) / given / noise**2
-    number = np.bincount(row, minlength=len(given))
-    weights = rng.chisquare(ALIKE + number) / (ALIKE + own)
-    return {"noise": noise, "row_weights": weights}
+    drawn = {"noise": noise}
+    squares = squares / noise**2
+    for name, at in (("row_weights", layout.row), ("column_weights", layout.by_row.other)):
+        before = state[name]
+        sums = np.bincount(at, squares, len(before)) / before
+        number = np.bincount(at, minlength=len(before))
+        drawn[name] = rng.chisquare(ALIKE + number) / (ALIKE + sums)
+        squares = squares * (drawn[name] / before)[at]
+    return drawn
 
 
 def _draw_columns(
@@ -351,7 +358,7 @@ def _like(features: Array | None, seen: Any) -> Likeness | None:
 
 
 def _seen(ratings: Ratings) -> tuple[Any, Any]:
-    """Return for rows and for columns flags of who rated what, of length one, scaled."""
+    """Return for rows and for columns who rated what, as flags of one length, and how much."""
     shape = (len(ratings.users), len(ratings.items))
     if max(shape) > MOST_ALIKE:
         raise ValueError(
@@ -363,7 +370,11 @@ def _seen(ratings: Ratings) -> tuple[Any, Any]:
     )
 
     def scaled(table: Any) -> Any:
-        number = np.asarray(table.sum(axis=1))
-        return scipy.sparse.diags_array(1 / np.sqrt(ON_SEEN * np.maximum(number, 1))) @ table
+        number = np.maximum(np.asarray(table.sum(axis=1)), 1)
+        of_one_length = scipy.sparse.diags_array(1 / np.sqrt(ON_SEEN * number)) @ table
+        busy = np.log(number)
+        busy = (busy - busy.mean()) / max(busy.std(), 1e-9)
+        powers = np.stack([busy, busy**2 - 1], axis=1) / np.sqrt(ON_FEATURES)
+        return scipy.sparse.hstack([of_one_length, scipy.sparse.csr_array(powers)], format="csr")
 
     return scaled(flags), scaled(flags.T.tocsr())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
-from numbers import Integral, Real
 from statistics import NormalDist
 from typing import Any, Literal, Self
 
@@ -18,10 +17,9 @@ from heterofactor.ratings.gibbs import draw_tastes
 from heterofactor.ratings.groups import read_groups
 from heterofactor.ratings.offsets import read_features
 from heterofactor.ratings.reading import Array, Codes, Columns, Ratings, read_pairs, read_ratings
+from heterofactor.ratings.settings import ROUNDS, check_settings
 from heterofactor.ratings.tastes import Ridge, Tastes
 
-# Sweeps of each solver, unless told otherwise.
-ROUNDS = {"als": 5, "gibbs": 300}
 PARTS = ["mean", "user", "item", "shared", "unique"]
 
 
@@ -44,7 +42,7 @@ class RatingModel(BaseEstimator):
         Clusters, where groups come from flags.
     solver : {"als", "gibbs"}
         How tastes are found: by alternating least squares, in a second for 100,000 ratings; or
-        drawn from their posterior, in about 20, which predicts better and gives intervals.
+        drawn from their posterior, in about ten, which predicts better and gives intervals.
     ridge : (float, float)
         With ``"als"``, penalty on the squares of shared and of unique tastes: the larger, the less
         is believed of few ratings.
@@ -170,7 +168,12 @@ class RatingModel(BaseEstimator):
         -------
         self
         """
-        self._check_parameters(item_groups, user_groups)
+        check_settings(self.get_params())
+        if item_groups is not None and user_groups is not None:
+            raise ValueError(
+                "item_groups and user_groups are both given: tastes can be unique to groups of "
+                "items or of users, not of both. Leave one out; it may serve as features."
+            )
         known = read_ratings(ratings, self._columns())
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._by_users = user_groups is None
@@ -481,34 +484,3 @@ class RatingModel(BaseEstimator):
         of_user, of_item = self.offset_ridge
         row, column = (of_user, of_item) if self._by_users else (of_item, of_user)
         return Ridge(row, column, *self.ridge)
-
-    def _check_parameters(self, item_groups: Any, user_groups: Any) -> None:
-        for name, least in (
-            ("n_shared", 0),
-            ("n_unique", 0),
-            ("n_groups", 1),
-            ("n_fits", 1),
-        ):
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} is {value!r}: expected an integer of at least {least}.")
-        if self.n_rounds is not None and not (_positive(self.n_rounds) and self.n_rounds >= 1):
-            raise ValueError(
-                f"n_rounds is {self.n_rounds!r}: expected a positive integer, or None."
-            )
-        for name in ("ridge", "offset_ridge"):
-            pair = getattr(self, name)
-            numbers = [v for v in np.atleast_1d(np.asarray(pair, dtype=object)) if _positive(v)]
-            if np.shape(pair) != (2,) or len(numbers) != 2:
-                raise ValueError(f"{name} is {pair!r}: expected two positive numbers.")
-        if self.solver not in ROUNDS:
-            raise ValueError(f"solver is {self.solver!r}: expected 'als' or 'gibbs'.")
-        if item_groups is not None and user_groups is not None:
-            raise ValueError(
-                "item_groups and user_groups are both given: tastes can be unique to groups of "
-                "items or of users, not of both. Leave one out; it may serve as features."
-            )
-
-
-def _positive(value: Any) -> bool:
-    return isinstance(value, Real) and 0 < float(value) < np.inf

@@ -16,6 +16,8 @@ from heterofactor.ratings.reading import Array, Codes, Ratings
 
 # Pairs that are worked on at once, so that no product outgrows the cache by far.
 CHUNK = 20_000
+# What all fits have in common, or what is not needed to predict.
+SHARED = ("group", "noise", "column_noise")
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,8 +38,10 @@ class Tastes:
         The same, of each column in its own group.
     group : array of int
         The group of each column.
-    noise : array of shape (S,), optional
-        The standard deviation of ratings around what is expected, where it is known.
+    noise : array of shape (S, rows), optional
+        The standard deviation of each row's ratings around what is expected, where it is known.
+    column_noise : array of shape (S, columns), optional
+        What it is multiplied by for each column.
 
     Examples
     --------
@@ -59,6 +63,7 @@ class Tastes:
     own_columns: Array
     group: Codes
     noise: Array | None = None
+    column_noise: Array | None = None
 
     def parts(self, row: Codes, column: Codes) -> dict[str, Array]:
         """Return the terms of each pair; a row or column of -1 is one of which nothing is known."""
@@ -89,15 +94,17 @@ class Tastes:
 
         Whoever is not known could be anyone: the squares of offsets and of tastes are those of all.
         """
-        noise = np.zeros(1) if self.noise is None else self.noise
-        total, squares = np.zeros(len(row)), np.zeros(len(row))
+        total, squares, noise = np.zeros((3, len(row)))
         for s in range(len(self.mean)):
             one = self.draw(s).at(row, column)
             total, squares = total + one, squares + one**2
+            if self.noise is not None and self.column_noise is not None:
+                by_row, by_column = self.noise[s] ** 2, self.column_noise[s] ** 2
+                noise += np.where(row < 0, by_row.mean(), by_row[row]) * np.where(
+                    column < 0, by_column.mean(), by_column[column]
+                )
         number = len(self.mean)
-        variance: Array = np.maximum(squares / number - (total / number) ** 2, 0) + np.mean(
-            noise**2
-        )
+        variance: Array = np.maximum(squares / number - (total / number) ** 2, 0) + noise / number
         unknown = {"row": row < 0, "column": column < 0}
         variance += unknown["row"] * np.mean(self.row_offsets**2)
         variance += unknown["column"] * np.mean(self.column_offsets**2)
@@ -108,7 +115,7 @@ class Tastes:
 
     def draw(self, s: int) -> Tastes:
         """Return one of the fits or draws."""
-        names = [name for name in self.__dataclass_fields__ if name not in ("group", "noise")]
+        names = [name for name in self.__dataclass_fields__ if name not in SHARED]
         return replace(self, **{name: getattr(self, name)[s : s + 1] for name in names})
 
     def ridge_of_draws(self, *, rows: bool) -> Ridge:
@@ -166,6 +173,7 @@ class Tastes:
             row_offsets=np.pad(self.row_offsets, ((0, 0), (0, more))),
             rows=np.pad(self.rows, ((0, 0), (0, more), (0, 0))),
             own_rows=np.pad(self.own_rows, ((0, 0), (0, 0), (0, more), (0, 0))),
+            noise=_padded(self.noise, more),
         )
         n_groups, r1, r2 = self.own_rows.shape[1], self.rows.shape[2], self.own_rows.shape[3]
         penalty = np.repeat([ridge.row, ridge.shared, ridge.unique], [1, r1, n_groups * r2])
@@ -197,6 +205,7 @@ class Tastes:
             columns=np.pad(self.columns, ((0, 0), (0, more), (0, 0))),
             own_columns=np.pad(self.own_columns, ((0, 0), (0, more), (0, 0))),
             group=np.pad(self.group, (0, more)),
+            column_noise=_padded(self.column_noise, more),
         )
         n_groups, r1, r2 = self.own_rows.shape[1], self.rows.shape[2], self.own_rows.shape[3]
         penalty = np.repeat([ridge.column, ridge.shared, ridge.unique], [1, r1, r2])
@@ -247,6 +256,11 @@ def _ridge_fit(design: Array, values: Array, weights: Array, penalty: Array) -> 
 def _cosines(dots: Array, sizes: Array, place: int) -> Array:
     length = np.sqrt(sizes * sizes[place])
     return np.where(length > 0, dots / np.where(length > 0, length, 1), 0.0)
+
+
+def _padded(noise: Array | None, more: int) -> Array | None:
+    """Expect of new ones the noise of those that are known."""
+    return None if noise is None else np.pad(noise, ((0, 0), (0, more)), "mean")
 
 
 def _mean_square(factors: Array) -> float:
