@@ -24,8 +24,9 @@ def make_lines(
     *,
     weighted: bool,
     shifted: bool,
+    placed: bool,
 ) -> Lines:
-    """Draw entries, some lines without any."""
+    """Draw entries, some lines without any, in order or with places elsewhere."""
     counts = rng.integers(0, n_across + 1, n_lines) * (rng.random(n_lines) < 0.8)
     indptr = np.concatenate([[0], np.cumsum(counts)]).astype(np.int32)
     parts = [np.sort(rng.choice(n_across, count, replace=False)) for count in counts]
@@ -39,6 +40,7 @@ def make_lines(
     return Lines(
         indptr,
         other,
+        rng.permutation(entries).astype(np.int32) if placed else other[:0],
         draw(weighted, entries),
         rng.standard_normal(entries).astype(dtype),
         draw(shifted, n_lines),
@@ -51,16 +53,17 @@ CASES = {
     "rank": st.integers(0, 9),
     "weighted": st.booleans(),
     "shifted": st.booleans(),
+    "placed": st.booleans(),
     "dtype": st.sampled_from([np.float64, np.float32]),
 }
 
 
 @given(**CASES)
 def test_compiled_predictions_are_those_of_the_twin(
-    seed: int, rank: int, weighted: bool, shifted: bool, dtype: Any
+    seed: int, rank: int, weighted: bool, shifted: bool, placed: bool, dtype: Any
 ) -> None:
     rng = np.random.default_rng(seed)
-    lines = make_lines(rng, 7, 11, dtype, weighted=weighted, shifted=shifted)
+    lines = make_lines(rng, 7, 11, dtype, weighted=weighted, shifted=shifted, placed=placed)
     W, H = (rng.standard_normal((n, rank)).astype(dtype) for n in (7, 11))
     found = kernels.predict(lines, W, H)
     assert found.dtype == dtype
@@ -73,12 +76,13 @@ def test_compiled_solutions_are_those_of_the_twin(
     rank: int,
     weighted: bool,
     shifted: bool,
+    placed: bool,
     dtype: Any,
     ridge: float,
     fixed: bool,
 ) -> None:
     rng = np.random.default_rng(seed)
-    lines = make_lines(rng, 8, 11, dtype, weighted=weighted, shifted=shifted)
+    lines = make_lines(rng, 8, 11, dtype, weighted=weighted, shifted=shifted, placed=placed)
     factor = rng.standard_normal((11, rank)).astype(dtype)
     precision = ridge * np.stack([np.eye(rank), 2 * np.eye(rank)]).astype(dtype)
     known = rng.standard_normal((4, 2)).astype(dtype), rng.standard_normal((11, 2)).astype(dtype)
@@ -95,12 +99,13 @@ def test_compiled_arrows_are_those_of_the_twin(
     rank: int,
     weighted: bool,
     shifted: bool,
+    placed: bool,
     dtype: Any,
     shared: int,
     count: int,
 ) -> None:
     rng = np.random.default_rng(seed)
-    lines = make_lines(rng, 4 * count, 13, dtype, weighted=weighted, shifted=shifted)
+    lines = make_lines(rng, 4 * count, 13, dtype, weighted=weighted, shifted=shifted, placed=placed)
     factor = rng.standard_normal((13, shared + rank)).astype(dtype)
     precision = np.broadcast_to(np.eye(rank, dtype=dtype), (count, rank, rank)).copy()
     basis = rng.standard_normal((4, shared)).astype(dtype)
@@ -113,7 +118,7 @@ def test_compiled_arrows_are_those_of_the_twin(
 
 def test_eliminating_the_unique_rows_leaves_the_joint_solution() -> None:
     rng = np.random.default_rng(0)
-    lines = make_lines(rng, 5, 40, np.float64, weighted=True, shifted=False)
+    lines = make_lines(rng, 5, 40, np.float64, weighted=True, shifted=False, placed=False)
     factor = rng.standard_normal((40, 5))
     schur, rest, _ = kernels.arrow(lines, factor, np.zeros((1, 0, 0)), np.zeros((5, 2)))
     joint = kernels.solve(lines, factor, np.zeros((1, 0, 0)))
@@ -124,7 +129,7 @@ def test_eliminating_the_unique_rows_leaves_the_joint_solution() -> None:
 
 def test_a_line_without_entries_is_zero() -> None:
     none = np.zeros(0)
-    nothing = np.zeros(3, np.int32), np.zeros(0, np.int32)
+    nothing = np.zeros(3, np.int32), np.zeros(0, np.int32), np.zeros(0, np.int32)
     lines = Lines(*nothing, none, none, none, none)
     found = kernels.solve(lines, np.ones((4, 2)), np.zeros((1, 0, 0)))
     assert found.tolist() == [[0.0, 0.0], [0.0, 0.0]]
@@ -132,7 +137,7 @@ def test_a_line_without_entries_is_zero() -> None:
 
 def test_what_cannot_be_told_apart_is_divided_evenly() -> None:
     none, at = np.zeros(0), np.array([0, 1], np.int32)
-    lines = Lines(np.array([0, 2], np.int32), at, none, np.array([2.0, 4.0]), none, none)
+    lines = Lines(np.array([0, 2], np.int32), at, at[:0], none, np.array([2.0, 4.0]), none, none)
     twice = np.array([[1.0, 1.0], [2.0, 2.0]])
     found = kernels.solve(lines, twice, np.zeros((1, 0, 0)))
     # rounding is a 50th of the damping, and moves along what is not known
@@ -142,7 +147,7 @@ def test_what_cannot_be_told_apart_is_divided_evenly() -> None:
 def test_the_number_of_threads_changes_no_digit(monkeypatch: pytest.MonkeyPatch) -> None:
     rng = np.random.default_rng(0)
     monkeypatch.setattr(kernels, "WORTHWHILE", 1)
-    lines = make_lines(rng, 60, 13, np.float64, weighted=True, shifted=True)
+    lines = make_lines(rng, 60, 13, np.float64, weighted=True, shifted=True, placed=True)
     factor, basis = rng.standard_normal((13, 5)), rng.standard_normal((30, 2))
     precision = np.stack([np.eye(5)] * 2), np.stack([np.eye(3)] * 2)
     answers = []

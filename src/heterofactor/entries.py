@@ -363,12 +363,13 @@ class Entries:
             else:
                 by_column = flat
         weights = none if weights is None else weights
+        in_order = self.columns[:0]
         if not across:
-            return Lines(self.rows, self.columns, weights, targets, by_row, by_column)
+            return Lines(self.rows, self.columns, in_order, weights, targets, by_row, by_column)
         indptr, other, order = self._across
-        targets = self._values_across if targets is self.values else targets[order]
-        weights = weights[order] if weights.size else weights
-        return Lines(indptr, other, weights, targets, by_column, by_row)
+        if targets is self.values and not weights.size:
+            order, targets = in_order, self._values_across
+        return Lines(indptr, other, order, weights, targets, by_column, by_row)
 
     def _stacked(self, precision: Array | None, example: Array) -> Array:
         """Return the precision of each matrix; of no size where there is none."""

@@ -37,6 +37,8 @@ class Lines:
         Entries ``indptr[k]`` to ``indptr[k + 1]`` are those of line k.
     other : array of int
         The place of each entry across.
+    place : array of int
+        Where the weight and the target of each entry are; empty if they are in this order.
     weights, targets : arrays
         What is to be fitted. No weights: all count one.
     shift_line, shift_other : arrays
@@ -45,22 +47,27 @@ class Lines:
 
     indptr: Array
     other: Array
+    place: Array
     weights: Array
     targets: Array
     shift_line: Array
     shift_other: Array
 
     @property
+    def problem(self) -> tuple[Array, Array]:
+        """The weights and the targets in the order of the lines.
+
+        Picked out beforehand: within a loop each would have to be waited for.
+        """
+        if not self.place.size:
+            return self.weights, self.targets
+        weights = self.weights[self.place] if self.weights.size else self.weights
+        return weights, self.targets[self.place]
+
+    @property
     def fields(self) -> tuple[Array, ...]:
         """The arrays, as the compiled loops take them."""
-        return (
-            self.indptr,
-            self.other,
-            self.weights,
-            self.targets,
-            self.shift_line,
-            self.shift_other,
-        )
+        return (self.indptr, self.other, *self.problem, self.shift_line, self.shift_other)
 
 
 def predict(lines: Lines, W: Array, H: Array) -> Array:
@@ -78,7 +85,7 @@ def predict(lines: Lines, W: Array, H: Array) -> Array:
     >>> import numpy as np
     >>> from heterofactor.kernels import Lines, predict
     >>> none = np.zeros(0)
-    >>> lines = Lines(np.array([0, 2]), np.array([0, 2]), none, none, none, none)
+    >>> lines = Lines(np.array([0, 2]), np.array([0, 2]), none.astype(int), none, none, none, none)
     >>> predict(lines, np.array([[2.0]]), np.array([[1.0], [5.0], [3.0]]))
     array([2., 6.])
     """
@@ -125,7 +132,7 @@ def solve(
     >>> import numpy as np
     >>> from heterofactor.kernels import Lines, solve
     >>> none, at = np.zeros(0), np.array([0, 1])
-    >>> lines = Lines(np.array([0, 2]), at, none, np.array([2.0, 4]), none, none)
+    >>> lines = Lines(np.array([0, 2]), at, none.astype(int), none, np.array([2.0, 4]), none, none)
     >>> solve(lines, np.array([[1.0], [2.0]]), np.zeros((1, 0, 0))).round(6)
     array([[2.]])
     """
@@ -175,7 +182,7 @@ def arrow(
     >>> import numpy as np
     >>> from heterofactor.kernels import Lines, arrow
     >>> none, at = np.zeros(0), np.array([0, 1])
-    >>> lines = Lines(np.array([0, 2]), at, none, np.array([2.0, 4]), none, none)
+    >>> lines = Lines(np.array([0, 2]), at, none.astype(int), none, np.array([2.0, 4]), none, none)
     >>> schur, rest, own = arrow(lines, np.eye(2), np.zeros((1, 0, 0)), np.zeros((1, 1)))
     >>> schur.round(6).tolist(), rest.round(6).tolist(), own.round(6).tolist()
     ([[[1.0]]], [[2.0]], [[[4.0]]])
@@ -216,8 +223,8 @@ def _normal_equations(
     lines: Lines, factor: Array, fixed: tuple[Array, Array] | None
 ) -> tuple[Array, Array]:
     """Return the normal matrices and right sides of all lines, by products of sparse matrices."""
-    targets = lines.targets
-    weights = lines.weights if lines.weights.size else np.ones_like(targets)
+    weights, targets = lines.problem
+    weights = weights if weights.size else np.ones_like(targets)
     known, across = _nothing(factor, len(lines.indptr) - 1) if fixed is None else fixed
     left = targets - predict_plain(lines, known, across)
     shape = len(lines.indptr) - 1, len(factor)
