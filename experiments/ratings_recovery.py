@@ -62,7 +62,7 @@ def main() -> None:
     by = table.groupby(["observed", "solver"], sort=False)
     shown = by[["shared", "unique"]].mean().map("{:.3f}".format)
     least = by[["shared", "unique"]].min().map("{:.3f}".format)
-    shown = shown.join(least, rsuffix=", least")
+    shown = shown.join(least.add_suffix(", least"))
     shown["cpu seconds"] = by["cpu seconds"].median().map("{:.1f}".format)
     at = table[table["observed"] == OBSERVED[-1]]
     met = at[["shared", "unique"]].min().min() >= FLOOR
