@@ -3,6 +3,8 @@
 import numpy as np
 import pytest
 
+from heterofactor import HMF
+from heterofactor.datasets import make_heterogeneous
 from heterofactor.engines import Serial
 from heterofactor.losses import Squared
 from heterofactor.rounds import run
@@ -96,3 +98,14 @@ def test_a_given_step_never_changes_and_a_chosen_one_falls_where_the_objective_r
             assert values[-1] < 0.6 * values[0]
         else:
             assert result.shared["eta"] == expected
+
+
+def test_unique_parts_alone_are_each_sources_own_best_fit() -> None:
+    data = make_heterogeneous(3, n_shared=0, n_unique=2, noise=0.1, random_state=0)
+    settings = {"centre": None, "random_state": 0, "max_rounds": 20_000}
+    found = HMF(0, 2, solver="averaging", tol=1e-7, **settings).fit(data.sources)
+    assert found.n_rounds_ > 1
+    for name, table in data.sources.items():
+        _, values, right = np.linalg.svd(table, full_matrices=False)
+        best = (table @ right[:2].T) @ right[:2]
+        np.testing.assert_allclose(found.reconstruct(name), best, atol=1e-5 * values[0])

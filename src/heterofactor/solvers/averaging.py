@@ -186,8 +186,8 @@ class Averaging:
             "basis": Ug * local["norm"].shape[0],
             "count": nothing + local["norm"].shape[0],
             "value": nothing + np.inf,
-            "slope": Ug * np.inf,
-            "own": nothing,
+            "slope": Ug * 0,
+            "own": nothing + np.inf,
             "scale": scale,
         }
 
