@@ -171,3 +171,30 @@ def test_without_unique_encoders_it_is_a_plain_auto_encoder() -> None:
     network = AutoEncoder(Layers([Layer(7, 4, chance)]), None, Layers([Layer(4, 7, chance)]))
     shared, unique = network.codes(codes(0, 3, 7), [3])
     assert shared.shape == (3, 4) and unique is None
+
+
+def test_inputs_are_left_out_in_training_only() -> None:
+    network = make_networks([7, 6, 8], 3, 2, seed=0)
+    network.dropout = 0.5
+    for batch in both_batches([2, 4, 3]):
+        torch.manual_seed(0)
+        thin = batch.thinned(0.5).dense()
+        whole = batch.dense()
+        assert bool(((thin == 0) | torch.isclose(thin, 2 * whole)).all())
+        assert 0 < int((thin != 0).sum()) < int((whole != 0).sum())
+        training = network.train()(batch)
+        network.eval()
+        assert not torch.allclose(training, network(batch))
+        torch.testing.assert_close(network(batch), network(batch), rtol=0, atol=0)
+
+
+def test_units_are_left_out_in_training_only() -> None:
+    layer = Layer(50, 3, torch.Generator().manual_seed(0), dropout=0.5)
+    rows = codes(0, 4, 50)
+    torch.manual_seed(0)
+    many = torch.stack([layer(rows, [4]).detach() for _ in range(4000)])
+    whole = layer.eval()(rows, [4])
+    # what is left counts for more, so that the mean is that of all units; four standard errors
+    error = 4 * many.std(dim=0) / 4000**0.5
+    assert bool(((many.mean(dim=0) - whole).abs() < error).all())
+    assert float(many.std(dim=0).min()) > 0.1

@@ -6,9 +6,10 @@ where something was. Both are dense, or lists of entries of which nothing dense 
 
 from __future__ import annotations
 
+import copy
 import warnings
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -144,6 +145,10 @@ class DenseBatch:
         """Return the inputs as one dense matrix."""
         return self.inputs
 
+    def thinned(self, share: float) -> DenseBatch:
+        """Return the same with some inputs left out at random, and the others larger by as much."""
+        return replace(self, inputs=torch.nn.functional.dropout(self.inputs, share))
+
     def pick(self, table: Tensor) -> Tensor:
         """Return the entries of a table that are to be predicted."""
         flat = table.reshape(-1)
@@ -193,30 +198,44 @@ class EntryBatch:
     ) -> None:
         self.counts, self.asked, self.targets, self.offsets = counts, asked, targets, offsets
         self._inputs, self._pattern = inputs, pattern
-        self._matrices = (pattern.matrix(inputs), pattern.turned(inputs))
-        self._beside: tuple[Tensor, Tensor] | None = None
+        self._wide: Pattern | None = None
+        self._matrices: dict[str, tuple[Tensor, Tensor]] = {}
 
     def product(self, weight: Tensor) -> Tensor:
         """Return the inputs times one matrix, or times one for each source."""
         if weight.ndim == 2:
-            return _Product.apply(*self._matrices, weight)
-        if self._beside is None:
-            self._beside = self._spread()
-        return _Product.apply(*self._beside, weight.reshape(-1, weight.shape[-1]))
+            return _Product.apply(*self._both("one", self._pattern), weight)
+        wide = self._beside()
+        return _Product.apply(*self._both("wide", wide), weight.reshape(-1, weight.shape[-1]))
 
-    def _spread(self) -> tuple[Tensor, Tensor]:
-        """Return the inputs with columns of its own for each source, and the transpose."""
-        length, width = self._pattern.shape
-        source = np.repeat(np.arange(len(self.counts)), self.counts)
-        rows = self._pattern.rows.cpu().numpy()
-        columns = self._pattern.columns.cpu().numpy() + width * source[rows]
-        shape = (length, width * len(self.counts))
-        spread = Pattern(rows, columns, shape, self._inputs.device)
-        return spread.matrix(self._inputs), spread.turned(self._inputs)
+    def _both(self, name: str, pattern: Pattern) -> tuple[Tensor, Tensor]:
+        """Return the inputs and their transpose."""
+        if name not in self._matrices:
+            self._matrices[name] = pattern.matrix(self._inputs), pattern.turned(self._inputs)
+        return self._matrices[name]
+
+    def _beside(self) -> Pattern:
+        """Return the places of the inputs if each source has columns of its own."""
+        if self._wide is None:
+            length, width = self._pattern.shape
+            source = np.repeat(np.arange(len(self.counts)), self.counts)
+            rows = self._pattern.rows.cpu().numpy()
+            columns = self._pattern.columns.cpu().numpy() + width * source[rows]
+            shape = (length, width * len(self.counts))
+            self._wide = Pattern(rows, columns, shape, self._inputs.device)
+        return self._wide
+
+    def thinned(self, share: float) -> EntryBatch:
+        """Return the same with some inputs left out at random, and the others larger by as much."""
+        self._beside()
+        made = copy.copy(self)
+        made._inputs = torch.nn.functional.dropout(self._inputs, share)
+        made._matrices = {}
+        return made
 
     def dense(self) -> Tensor:
         """Return the inputs as one dense matrix."""
-        return self._matrices[0].to_dense()
+        return self._pattern.matrix(self._inputs).to_dense()
 
     def pick(self, table: Tensor) -> Tensor:
         """Return the entries of a table that are to be predicted."""

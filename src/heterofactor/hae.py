@@ -15,7 +15,14 @@ from tqdm import tqdm
 from heterofactor.coding import SharedUniqueCodes
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import LOSSES, Loss, at_noise
-from heterofactor.networks import ACTIVATIONS, KERNELS, AutoEncoder, MakeNetwork, make_networks
+from heterofactor.networks import (
+    ACTIVATIONS,
+    KERNELS,
+    AutoEncoder,
+    MakeNetwork,
+    make_networks,
+    seeded,
+)
 from heterofactor.samples import (
     Seen,
     batch_of,
@@ -326,7 +333,10 @@ class HAE(SharedUniqueCodes, auto_wrap_output_keys=None):  # type: ignore[call-a
         ridge, unit = self._ridges(), self._unit()
         objective = Objective(self.loss_, ridge, self.ridge_kernel, unit)
         schedule = Schedule(self.learning_rate, self.max_rounds, self.patience)
-        with tqdm(total=self.max_rounds, disable=not self.verbose, unit="round") as bar:
+        with (
+            seeded(_seed(rng)),
+            tqdm(total=self.max_rounds, disable=not self.verbose, unit="round") as bar,
+        ):
 
             def watch(number: int, value: float) -> None:
                 bar.update()

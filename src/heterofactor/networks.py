@@ -8,7 +8,8 @@ source, so that all of them are one product.
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -55,6 +56,8 @@ class Layer(nn.Module):
         Makes it a stack.
     half : bool
         Multiply dense matrices in bfloat16: three digits, but faster where processors have it.
+    dropout : float
+        Share of what goes in that is left out at random, in training.
 
     Examples
     --------
@@ -76,10 +79,12 @@ class Layer(nn.Module):
         n_kernel: int = 5,
         n_sources: int | None = None,
         half: bool = False,
+        dropout: float = 0.0,
     ) -> None:
         super().__init__()
         stack = () if n_sources is None else (n_sources,)
         self.activation, self.kernel, self.half = activation, kernel, half
+        self.dropout = dropout
         bound = (6 / (n_in + n_out)) ** 0.5
         uniform = torch.rand(*stack, n_in, n_out, generator=generator)
         self.weight = nn.Parameter(bound * (2 * uniform - 1))
@@ -99,15 +104,23 @@ class Layer(nn.Module):
         """Return the matrix, or stack of matrices, that rows are multiplied by."""
         return self.weight if self.kernel is None else self.weight * self.mask()
 
+    def thinned(self, x: Tensor) -> Tensor:
+        """Return what goes in, some of it left out in training."""
+        return nn.functional.dropout(x, self.dropout, self.training and self.dropout > 0)
+
     def forward(self, x: Tensor | Batch, counts: Sequence[int]) -> Tensor:
         """Return the layer's output for rows sorted by source, or for a whole batch."""
         weight = self.weights()
         if not isinstance(x, torch.Tensor):
-            found = x.product(weight)
-        elif self.half:
+            return self._activated(x.product(weight), counts)
+        x = self.thinned(x)
+        if self.half:
             found = grouped(x.bfloat16(), weight.bfloat16(), counts).float()
         else:
             found = grouped(x, weight, counts)
+        return self._activated(found, counts)
+
+    def _activated(self, found: Tensor, counts: Sequence[int]) -> Tensor:
         bias = self.bias if self.bias.ndim == 1 else _repeated(self.bias, counts)
         return ACTIVATIONS[self.activation](found + bias)
 
@@ -139,7 +152,7 @@ class Layers(nn.Module):
         *before, last = self.layers
         for layer in before:
             codes = layer(codes, batch.counts)
-        return batch.predicted(codes, last.weights(), last.bias)
+        return batch.predicted(last.thinned(codes), last.weights(), last.bias)
 
 
 class Given(nn.Module):
@@ -179,6 +192,8 @@ class AutoEncoder(nn.Module):
         Without a unique encoder, it is a plain auto-encoder.
     n_folds : int
         Into how many vectors codes are folded, for the projection.
+    dropout : float
+        Share of the inputs of a batch that is left out at random, in training.
 
     Examples
     --------
@@ -194,10 +209,12 @@ class AutoEncoder(nn.Module):
     True
     """
 
-    def __init__(self, shared: Any, unique: Any, decoder: Any, n_folds: int = 1) -> None:
+    def __init__(
+        self, shared: Any, unique: Any, decoder: Any, n_folds: int = 1, dropout: float = 0.0
+    ) -> None:
         super().__init__()
         self.shared, self.unique, self.decoder = shared, unique, decoder
-        self.n_folds = n_folds
+        self.n_folds, self.dropout = n_folds, dropout
 
     def codes(self, x: Tensor | Batch, counts: Sequence[int]) -> tuple[Tensor, Tensor | None]:
         """Return the shared codes, and the unique ones without what lies in their span."""
@@ -208,7 +225,9 @@ class AutoEncoder(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Return what is predicted at the entries asked for."""
-        shared, unique = self.codes(batch, batch.counts)
+        thin = self.training and self.dropout > 0
+        inputs = batch.thinned(self.dropout) if thin else batch
+        shared, unique = self.codes(inputs, batch.counts)
         return self.decoder.entries(shared if unique is None else shared + unique, batch)
 
     def penalty(self, ridge: tuple[float, float], kernel: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -222,7 +241,9 @@ class AutoEncoder(nn.Module):
 
     def of(self, place: int) -> AutoEncoder:
         """Return the same networks with the unique encoder of one source only."""
-        return AutoEncoder(self.shared, _one(self.unique, place), self.decoder, self.n_folds)
+        return AutoEncoder(
+            self.shared, _one(self.unique, place), self.decoder, self.n_folds, self.dropout
+        )
 
     def alone(self, place: int) -> AutoEncoder:
         """Return a copy with the unique encoder of one source only."""
@@ -317,8 +338,7 @@ def make_networks(
         return Layers([Layer(a, b, chance, activation=n, **options) for a, b, n in triples])
 
     width, length = sizes[0], sizes[-1]
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(seed)  # of the user's own networks
+    with seeded(seed):  # for the user's own networks
         if encoder is None:
             shared: Any = layers(sizes)
             unique: Any = layers(sizes, n_sources)
@@ -327,6 +347,25 @@ def make_networks(
             unique = Given([encoder(width, length) for _ in range(n_sources)])
         last: Any = layers(sizes[::-1]) if decoder is None else Given([decoder(length, width)])
     return AutoEncoder(shared, unique, last, n_folds)
+
+
+@contextmanager
+def seeded(seed: int) -> Iterator[None]:
+    """Let torch's own random numbers start from a seed, and go on as before afterwards.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from heterofactor.networks import seeded
+    >>> with seeded(0):
+    ...     first = torch.rand(1)
+    >>> with seeded(0):
+    ...     bool(torch.rand(1) == first)
+    True
+    """
+    with torch.random.fork_rng():
+        torch.manual_seed(seed)
+        yield
 
 
 def deflated(shared: Tensor, unique: Tensor, n_folds: int) -> Tensor:

@@ -18,7 +18,7 @@ from sklearn.utils.validation import check_is_fitted
 
 from heterofactor.batches import EntryBatch, Pattern
 from heterofactor.losses import Squared
-from heterofactor.networks import AutoEncoder
+from heterofactor.networks import AutoEncoder, seeded
 from heterofactor.solvers.autoencoder import Objective, Schedule, joint
 
 # So many ratings of an unknown size are added to the means of users and items that are known in
@@ -63,7 +63,8 @@ class RatingAutoEncoder(BaseEstimator):
         counts = np.bincount(group).tolist()
         pattern = Pattern(items, users, (len(self.items_), len(self.users_)))
         targets = torch.from_numpy(values)
-        batch = EntryBatch(counts, pattern, targets, pattern, targets, torch.zeros_like(targets))
+        inputs, places = self._inputs(pattern, targets)
+        batch = EntryBatch(counts, places, inputs, pattern, targets, torch.zeros_like(targets))
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
         network = self._network(len(self.users_), len(counts), torch.Generator().manual_seed(seed))
         last = network.decoder.layers[-1]
@@ -71,7 +72,9 @@ class RatingAutoEncoder(BaseEstimator):
             last.bias += self.mean_
         pair = (self.ridge, 0.0) if np.isscalar(self.ridge) else tuple(self.ridge)
         objective = Objective(Squared(), pair, self.ridge_kernel)
-        run = joint(network, objective, batch, Schedule(self.learning_rate, self.max_rounds))
+        with seeded(seed):
+            run = joint(network, objective, batch, Schedule(self.learning_rate, self.max_rounds))
+        network.eval()
         self.history_ = pd.DataFrame(
             {"value": [value for value, _ in run.history]},
             index=pd.RangeIndex(1, len(run.history) + 1, name="round"),
@@ -82,6 +85,10 @@ class RatingAutoEncoder(BaseEstimator):
             self.user_codes_ = last.weights().T.contiguous().numpy()
             self.user_offsets_ = last.bias.numpy().copy()
         return self
+
+    def _inputs(self, pattern: Pattern, ratings: Any) -> tuple[Any, Pattern]:
+        """Return what goes into the networks, and where it is: the ratings, as they are."""
+        return ratings, pattern
 
     def _network(self, n_users: int, n_groups: int, generator: Any) -> AutoEncoder:
         raise NotImplementedError

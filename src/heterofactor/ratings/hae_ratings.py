@@ -6,10 +6,12 @@ from typing import Any, Self
 
 import numpy as np
 import pandas as pd
+import torch
 from sklearn.cluster import KMeans
 from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
+from heterofactor.batches import Pattern
 from heterofactor.networks import AutoEncoder, Layer, Layers
 from heterofactor.ratings.autoencoders import RatingAutoEncoder, half_is_fast
 
@@ -17,10 +19,11 @@ from heterofactor.ratings.autoencoders import RatingAutoEncoder, half_is_fast
 class RatingHAE(RatingAutoEncoder):
     """The paper's auto-encoder of ratings: a shared encoder, and one for each group of items.
 
-    An item is the vector of its ratings, 0 where there is none. Its code is that of the shared
-    encoder, plus that of its group's encoder without what lies in the span of the shared one's, as
-    `heterofactor.networks.deflated` has it. A linear layer leads from codes to ratings. Layers are
-    those of `SparseFC`.
+    An item is the vector of its ratings, 0 where there is none, and beside it the vector that says
+    by 1 who has rated it. Its code is that of the shared encoder, plus that of its group's encoder
+    without what lies in the span of the shared one's, as `heterofactor.networks.deflated` has it. A
+    linear layer leads from codes to ratings. Layers are those of `SparseFC`. Every step leaves out
+    some inputs and units at random, without which HAE is hardly better than SparseFC.
 
     Parameters
     ----------
@@ -38,6 +41,9 @@ class RatingHAE(RatingAutoEncoder):
         Penalty on the squares of weights, of what is shared and of the groups' encoders.
     ridge_kernel : float
         Penalty on the squares of the kernels' values.
+    dropout : (float, float, float)
+        Share of the inputs, of the shared encoder's hidden units, and of the codes that each step
+        leaves out.
     learning_rate : float
         The largest one of AdamW; it rises, and falls as a cosine.
     max_rounds : int
@@ -80,13 +86,14 @@ class RatingHAE(RatingAutoEncoder):
         *,
         n_hidden: int = 500,
         n_hidden_unique: int = 50,
-        n_folds: int = 5,
+        n_folds: int = 1,
         n_groups: int = 10,
         n_kernel: int = 5,
-        ridge: tuple[float, float] = (30.0, 500.0),
+        ridge: tuple[float, float] = (25.0, 300.0),
         ridge_kernel: float = 0.006,
-        learning_rate: float = 0.003,
-        max_rounds: int = 120,
+        dropout: tuple[float, float, float] = (0.2, 0.2, 0.3),
+        learning_rate: float = 0.004,
+        max_rounds: int = 80,
         user: str = "user",
         item: str = "item",
         rating: str = "rating",
@@ -99,6 +106,7 @@ class RatingHAE(RatingAutoEncoder):
         self.n_kernel = n_kernel
         self.ridge = ridge
         self.ridge_kernel = ridge_kernel
+        self.dropout = dropout
         self.learning_rate = learning_rate
         self.max_rounds = max_rounds
         self.user = user
@@ -127,6 +135,15 @@ class RatingHAE(RatingAutoEncoder):
         self.groups_ = grouped_items(item_groups, items, self.n_groups, seed)
         return self._fit(ratings, self.groups_)
 
+    def _inputs(self, pattern: Pattern, ratings: Any) -> tuple[Any, Pattern]:
+        """Return the ratings, and beside them ones where there is a rating."""
+        length, width = pattern.shape
+        rows = np.tile(pattern.rows.numpy(), 2)
+        columns = np.concatenate([pattern.columns.numpy(), pattern.columns.numpy() + width])
+        order = np.lexsort((columns, rows))
+        values = torch.cat([ratings, torch.ones_like(ratings)])[order]
+        return values, Pattern(rows[order], columns[order], (length, 2 * width))
+
     def _network(self, n_users: int, n_groups: int, generator: Any) -> AutoEncoder:
         if self.n_hidden % self.n_folds or self.n_folds**2 >= self.n_hidden:
             raise ValueError(
@@ -137,15 +154,25 @@ class RatingHAE(RatingAutoEncoder):
         own: dict[str, Any] = {**kernel, "n_sources": n_groups}
         size, width = self.n_hidden, self.n_hidden_unique
         shared = [
-            Layer(n_users, size, generator, activation="sigmoid", **kernel),
-            Layer(size, size, generator, activation="sigmoid", half=half_is_fast(), **kernel),
+            Layer(2 * n_users, size, generator, activation="sigmoid", **kernel),
+            Layer(
+                size,
+                size,
+                generator,
+                activation="sigmoid",
+                half=half_is_fast(),
+                dropout=self.dropout[1],
+                **kernel,
+            ),
         ]
         unique = [
-            Layer(n_users, width, generator, activation="sigmoid", **own),
+            Layer(2 * n_users, width, generator, activation="sigmoid", **own),
             Layer(width, size, generator, activation="sigmoid", **own),
         ]
-        last = Layer(size, n_users, generator, **kernel)
-        return AutoEncoder(Layers(shared), Layers(unique), Layers([last]), self.n_folds)
+        last = Layer(size, n_users, generator, dropout=self.dropout[2], **kernel)
+        return AutoEncoder(
+            Layers(shared), Layers(unique), Layers([last]), self.n_folds, self.dropout[0]
+        )
 
 
 def grouped_items(groups: Any, items: pd.Index, n_groups: int, seed: int) -> pd.Series:
