@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from heterofactor.engines.threads import threads_for_a_source
-from heterofactor.linalg import Array
+from heterofactor.linalg import Array, namespace
 from heterofactor.observed import damped
 
 # Fewer entries than this are not worth a thread.
@@ -217,6 +217,34 @@ def arrow_plain(
     schur = (gram[..., :r1, :r1] - side.mT @ imitated).sum(axis=0)
     rest = (right[..., :r1] - (side.mT @ alone[..., None])[..., 0]).sum(axis=0)
     return schur, rest, alone - (imitated @ basis[..., None])[..., 0]
+
+
+def solve_rows(gram: Array, right: Array) -> Array:
+    """Solve one small system for every row, on as many threads as are free.
+
+    Parameters
+    ----------
+    gram : array of shape (rows, r, r)
+        Of any library; only NumPy's are shared out.
+    right : array of shape (rows, r)
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.kernels import solve_rows
+    >>> solve_rows(np.full((2, 1, 1), 4.0), np.array([[4.0], [8.0]])).tolist()
+    [[1.0], [2.0]]
+    """
+    if not isinstance(gram, np.ndarray):
+        return namespace(gram).linalg.solve(gram, right[..., None])[..., 0]
+    found = np.empty_like(right)
+
+    def call(first: int, last: int) -> None:
+        part = slice(first, last)
+        found[part] = np.linalg.solve(gram[part], right[part, :, None])[..., 0]
+
+    _shared_out(call, np.arange(len(gram) + 1) * gram.shape[-1] ** 2)
+    return found
 
 
 def _normal_equations(

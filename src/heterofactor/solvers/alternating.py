@@ -24,6 +24,7 @@ from typing import Any
 
 import numpy as np
 
+from heterofactor.kernels import solve_rows
 from heterofactor.linalg import (
     Array,
     beside,
@@ -394,7 +395,7 @@ class Alternating:
         gram = total["schur"] + (ridge + damping)[..., None, None] * eye
         # towards where it is: a row of which nothing is known stays
         right = total["right"] + damping[..., None] * basis
-        return xp.linalg.solve(gram, right[..., None])[..., 0]
+        return solve_rows(gram, right)
 
     def finished(self, shared: State) -> str:
         """Say when the bases have settled, or no step lowers the value any more."""
