@@ -194,7 +194,7 @@ def demo(out: Path, quiet: bool) -> None:
     "--ridge",
     metavar="NUMBERS",
     help="Penalty on the squares of bases and scores: 1, or 1,0.5 for shared and unique ones. "
-    "Where entries are missing, large ranks need one. [default: 1 under logistic and poisson loss]",
+    "Where entries are missing, large ranks need one. [default: 2 under logistic and poisson loss]",
 )
 @click.option("--solver", type=click.Choice(["auto", *SOLVERS]), default="auto", show_default=True)
 @click.option(
