@@ -320,3 +320,16 @@ except ImportError as error:
 """
     done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
     assert done.stdout.strip() == "HAE needs torch: pip install 'heterofactor[hae]'."
+
+
+def test_entries_of_sparse_tables_are_not_taken_for_zeros() -> None:
+    sparse = {name: scipy.sparse.csr_array(table) for name, table in tables().items()}
+    with pytest.raises(ValueError, match="set missing='absent'"):
+        HAE(**FAST).fit(ObservedEntries(sparse))
+
+
+def test_entries_to_be_predicted_that_do_not_fit_are_refused() -> None:
+    given = tables()
+    model = HAE(**FAST).fit(given)
+    with pytest.raises(ValueError, match="the same names and shapes"):
+        model.score(given, {name: table[:3] for name, table in given.items()})

@@ -6,14 +6,14 @@ A subclass has a `fit` that leaves weights, codes and centres; HAE is one.
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
-from typing import Any, Literal, Self
+from typing import Any, Literal
 
 import numpy as np
 import torch
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from heterofactor.containers import as_brought, configured_output, contain
+from heterofactor.face import Face, brought_back
 from heterofactor.factors import Part
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import Linked, Loss, link
@@ -21,12 +21,12 @@ from heterofactor.matching import check_features, check_known, matched
 from heterofactor.networks import AutoEncoder
 from heterofactor.samples import Seen, batch_of, centre_of, seen
 from heterofactor.splitting import ObservedEntries, opened
-from heterofactor.tables import Tables, is_collection, read_tables
+from heterofactor.tables import Tables, is_collection
 
 Values = np.ndarray[Any, Any]
 
 
-class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+class SharedUniqueCodes(Face):
     """A model of shared and unique codes, once it is fitted.
 
     Examples
@@ -37,6 +37,7 @@ class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
     True
     """
 
+    shared_axis = "features"
     n_code: int
     missing: Literal["nan", "absent"]
     device: str | None
@@ -47,7 +48,6 @@ class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
     unique_codes_: dict[Hashable, Values]
     centres_: dict[Hashable, Values | None]
     n_features_in_: int
-    fit: Callable[..., Self]
     _made: Callable[[int, int, int], AutoEncoder]
     _middles: dict[Hashable, Values | None]
     _labels: dict[Hashable, Any]
@@ -97,10 +97,6 @@ class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         shared, unique = zip(*codes, strict=True)
         return tables.collect(shared), tables.collect(unique)
 
-    def fit_transform(self, X: Any, y: Any = None, *, sources: Any = None) -> Any:
-        """Fit, and return the codes of the same samples; see `fit` and `transform`."""
-        return self.fit(X, y, sources=sources).transform(X, sources=sources)
-
     def reconstruct(self, name: Hashable = None, *, part: Part = "both") -> Any:
         """Return the fitted table of a source, or its shared or unique part.
 
@@ -124,10 +120,8 @@ class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             check_known([name], self.source_names_)
             return as_brought(self._decoded(name, part), *self._labels[name])
         found = [self._decoded(each, part) for each in self.source_names_]
-        if self._fitted_as.container == "table":
-            return as_brought(self._fitted_as.collect(found), *self._fitted_as.whole)
-        pairs = zip(self.source_names_, found, strict=True)
-        return self._fitted_as.collect([as_brought(t, *self._labels[k]) for k, t in pairs])
+        labels = [self._labels[each] for each in self.source_names_]
+        return brought_back(self._fitted_as, found, labels)
 
     def predict(self, X: Any, *, sources: Any = None) -> Any:
         """Return what is expected of every entry of samples, given what was observed of them.
@@ -203,35 +197,10 @@ class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         names = [f"{part}{k}" for part in ("shared", "unique") for k in range(self.n_code)]
         return np.asarray(names, dtype=object)
 
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose the container of `transform`'s output.
-
-        Parameters
-        ----------
-        transform : {"default", "pandas", "polars"}, optional
-            None leaves the choice as it is.
-        """
-        if transform is not None:
-            self._chosen_output = transform
-        return self
-
     def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
-        X, sources = opened(X, sources)
-        tables = read_tables(X, sources)
-        if tables.container == "table":
-            # scikit-learn keeps and compares the number and the names of features
-            validate_data(self, X, reset=reset, skip_check_array=True)
-        elif reset:
-            self._remember_features(tables)
+        tables = super()._read(X, sources, reset=reset)
         _ = tables.complete  # refuses what is infinite
         return tables
-
-    def _remember_features(self, tables: Tables) -> None:
-        self.n_features_in_ = tables.shared_length
-        names = tables.columns[0]
-        self.__dict__.pop("feature_names_in_", None)
-        if names is not None and all(isinstance(name, str) for name in names):
-            self.feature_names_in_ = np.asarray(names, dtype=object)
 
     def _observed(self, tables: Tables) -> list[Seen]:
         return [seen(table, absent=self.missing == "absent") for table in tables.values]
@@ -296,16 +265,6 @@ class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         self._check_features(tables)
         return tables, names, [(self.shared_codes_[k], self.unique_codes_[k]) for k in names]
 
-    def _targets(self, y: Any, tables: Tables, sources: Any) -> Tables:
-        """Return the tables of entries to be predicted; those of X where y is something else."""
-        if not is_collection(y) and len(np.shape(y)) != 2:
-            return tables
-        if not is_collection(y) and sources is not None and np.ndim(sources) == 0:
-            sources = np.full(np.shape(y)[0], sources)
-        found = read_tables(y, sources)
-        same = [t.shape for t in found.values] == [t.shape for t in tables.values]
-        return found if same else tables
-
     def _check_features(self, tables: Tables) -> None:
         columns = next(iter(self._labels.values()))[1]
         for place in range(len(tables.names)):
@@ -347,15 +306,5 @@ class SharedUniqueCodes(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         if not everywhere:
             given = [to_numpy(table) for table in tables.values]
             filled = [np.where(np.isnan(t), z, t) for t, z in zip(given, filled, strict=True)]
-        if tables.container == "table":
-            return as_brought(tables.collect(filled), *tables.whole)
-        labels = zip(tables.index, tables.columns, strict=True)
-        pairs = zip(filled, labels, strict=True)
-        return tables.collect([as_brought(part, *label) for part, label in pairs])
-
-    def __sklearn_tags__(self) -> Any:
-        """Say what kinds of input are taken."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags
+        labels = list(zip(tables.index, tables.columns, strict=True))
+        return brought_back(tables, filled, labels)

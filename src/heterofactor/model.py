@@ -6,23 +6,22 @@ scikit-learn's contract are here.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Sequence
 from numbers import Integral
 from typing import Any, Self
 
 import numpy as np
 import pandas as pd
-from array_api_compat import is_array_api_obj, is_numpy_array
-from sklearn.base import BaseEstimator, TransformerMixin
-from sklearn.utils.validation import check_is_fitted, validate_data
+from sklearn.utils.validation import check_is_fitted
 
 from heterofactor.canonical import offsets_by_source
 from heterofactor.containers import as_brought, configured_output, contain
+from heterofactor.face import Face, brought_back
 from heterofactor.factors import Factors, Part
 from heterofactor.joining import newcomer_of
 from heterofactor.linalg import Array, beside, namespace, zeros
 from heterofactor.losses import Loss, Squared, link
-from heterofactor.matching import check_features, check_known, comparable, matched
+from heterofactor.matching import check_features, check_known, matched
 from heterofactor.observing import observed_source
 from heterofactor.outliers import has_outliers, outliers, with_outliers
 from heterofactor.projecting import Projection
@@ -30,10 +29,10 @@ from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.scores import centre_of, score_samples
 from heterofactor.search import newcomer
 from heterofactor.splitting import ObservedEntries, opened
-from heterofactor.tables import Centre, SharedAxis, Tables, is_collection, read_tables
+from heterofactor.tables import Centre, Tables, is_collection, read_tables
 
 
-class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+class SharedUniqueModel(Face):
     """A model of what sources share and what is unique to each, once it is fitted.
 
     Examples
@@ -46,7 +45,6 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
 
     n_shared: int
     n_unique: Ranks
-    shared_axis: SharedAxis
     centre: Centre
     tol: float
     loss_: Loss
@@ -75,30 +73,6 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         part, share = outliers(self.loss_, table, weight, frames, centre, absent=absent)
         self.outliers_ = {**self.outliers_, name: part}
         self._outlying = {**self._outlying, name: share}
-
-    def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
-        by_entry = isinstance(X, ObservedEntries)
-        X, sources = opened(X, sources)
-        tables = read_tables(X, sources, shared_axis=self.shared_axis)
-        if by_entry and tables.has_sparse and getattr(self, "missing", "nan") != "absent":
-            raise ValueError(
-                "Entries of sparse tables are split, and those that are absent would be taken for "
-                "zeros: set missing='absent', or give dense tables."
-            )
-        if tables.container == "table" and not _is_foreign(X):
-            # scikit-learn keeps and compares the number and the names of features
-            validate_data(self, X, reset=reset, skip_check_array=True)
-        elif reset and self.shared_axis == "features":
-            self._remember_features(tables)
-        return tables
-
-    def _remember_features(self, tables: Tables) -> None:
-        self.n_features_in_ = tables.shared_length
-        names = tables.columns[0]
-        if names is not None and all(isinstance(name, str) for name in names):
-            self.feature_names_in_ = np.asarray(names, dtype=object)
-        elif hasattr(self, "feature_names_in_"):
-            del self.feature_names_in_
 
     @property
     def source_names_(self) -> list[Hashable]:
@@ -184,10 +158,6 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         shared, own = zip(*parts, strict=True)
         return tables.collect(shared), tables.collect(own)
 
-    def fit_transform(self, X: Any, y: Any = None, *, sources: Any = None) -> Any:
-        """Fit, and return the scores of the same samples; see `fit` and `transform`."""
-        return self.fit(X, y, sources=sources).transform(X, sources=sources)
-
     def reconstruct(self, name: Hashable = None, *, part: Part = "both") -> Any:
         """Return the fitted table of a source, or its shared or unique part.
 
@@ -211,13 +181,7 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             check_known([name], self.factors_.names)
             return as_brought(self._fitted(name, part), *self._labels[name])
         found = [self._fitted(name, part) for name in factors.names]
-        if self._fitted_as.container == "table":
-            return as_brought(self._fitted_as.collect(found), *self._fitted_as.whole)
-        tables = [
-            as_brought(table, *self._labels[name])
-            for name, table in zip(factors.names, found, strict=True)
-        ]
-        return self._fitted_as.collect(tables)
+        return brought_back(self._fitted_as, found, [self._labels[name] for name in factors.names])
 
     def add_source(self, name: Hashable, X: Any, *, n_unique: int | None = None) -> Self:
         """Add a source to the fit: the shared part stays, the newcomer's own part is learned.
@@ -361,12 +325,8 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         if not everywhere:
             pairs = zip(tables.values, filled, strict=True)
             filled = [namespace(t).where(namespace(t).isnan(t), z, t) for t, z in pairs]
-        if tables.container == "table":
-            return as_brought(tables.collect(filled), *tables.whole)
-        labels = zip(tables.index, tables.columns, strict=True)
-        return tables.collect(
-            [as_brought(part, *label) for part, label in zip(filled, labels, strict=True)]
-        )
+        labels = list(zip(tables.index, tables.columns, strict=True))
+        return brought_back(tables, filled, labels)
 
     def _entries(
         self, X: ObservedEntries, sources: Any
@@ -380,19 +340,6 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         check_known(names, known)
         self._check_features(tables, names)
         return tables, names, self._projection().fitted(tables, names)
-
-    def _targets(self, y: Any, tables: Tables, sources: Any) -> Tables:
-        """Return the tables of entries to be predicted; those of X where y is no table."""
-        if not is_collection(y) and len(np.shape(y)) != 2:
-            return tables
-        if not is_collection(y) and sources is not None and np.ndim(sources) == 0:
-            sources = np.full(np.shape(y)[0 if self.shared_axis == "features" else 1], sources)
-        if isinstance(y, Mapping) and set(y) == set(tables.names):
-            y = {name: y[name] for name in tables.names}
-        found = read_tables(y, sources, shared_axis=self.shared_axis)
-        if comparable(found, tables, refuse=is_collection(y)):
-            return found
-        return tables
 
     def _ridge(self) -> tuple[float, float]:
         """Return the ridges that shared and unique scores are found under: none, unless it has."""
@@ -426,18 +373,6 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
         else:
             names += [f"unique{k}" for k in range(self._widest())]
         return np.asarray(names, dtype=object)
-
-    def set_output(self, *, transform: str | None = None) -> Self:
-        """Choose the container of `transform`'s output.
-
-        Parameters
-        ----------
-        transform : {"default", "pandas", "polars"}, optional
-            None leaves the choice as it is.
-        """
-        if transform is not None:
-            self._chosen_output = transform
-        return self
 
     def _widest(self) -> int:
         return max(int(basis.shape[1]) for basis in self.factors_.unique_bases.values())
@@ -490,15 +425,3 @@ class SharedUniqueModel(TransformerMixin, BaseEstimator, auto_wrap_output_keys=N
             fitted = factors.shared_basis if by_features else factors.shared_scores[name]
             columns = self._labels[first if name is None else name][1]
             check_features(tables, place, int(fitted.shape[0]), columns, type(self).__name__)
-
-    def __sklearn_tags__(self) -> Any:
-        """Say what kinds of input are taken."""
-        tags = super().__sklearn_tags__()
-        tags.input_tags.sparse = True
-        tags.input_tags.allow_nan = True
-        return tags
-
-
-def _is_foreign(X: Any) -> bool:
-    """Say whether X is an array of a library of which scikit-learn knows nothing."""
-    return is_array_api_obj(X) and not is_numpy_array(X)

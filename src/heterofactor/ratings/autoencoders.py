@@ -6,7 +6,7 @@ of the items times the decoder's last matrix, so that predictions need no networ
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 import numpy as np
@@ -45,6 +45,7 @@ class RatingAutoEncoder(BaseEstimator):
     item: str
     rating: str
     random_state: Any
+    _network: Callable[[int, int, torch.Generator], AutoEncoder]
 
     def _fit(self, ratings: pd.DataFrame, groups: pd.Series | None) -> Self:
         self._check(ratings, [self.user, self.item, self.rating])
@@ -89,9 +90,6 @@ class RatingAutoEncoder(BaseEstimator):
     def _inputs(self, pattern: Pattern, ratings: Any) -> tuple[Any, Pattern]:
         """Return what goes into the networks, and where it is: the ratings, as they are."""
         return ratings, pattern
-
-    def _network(self, n_users: int, n_groups: int, generator: Any) -> AutoEncoder:
-        raise NotImplementedError
 
     def predict(self, pairs: pd.DataFrame) -> np.ndarray[Any, Any]:
         """Return what users are expected to give to items.
