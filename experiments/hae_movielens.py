@@ -32,7 +32,7 @@ SEARCH: list[tuple[str, type, dict[str, Any], Groups]] = [
     ("HAE", RatingHAE, {}, "genre"),
     ("HAE, random groups", RatingHAE, {}, "random"),
     ("HAE, one group", RatingHAE, {}, "one"),
-    ("HAE, five folds of codes", RatingHAE, {"n_folds": 5}, "genre"),
+    ("HAE, five folds of scores", RatingHAE, {"n_folds": 5}, "genre"),
     ("HAE, no dropout", RatingHAE, {"dropout": (0.0, 0.0, 0.0), "ridge": (30, 500)}, "genre"),
 ]
 CHOSEN = ("SparseFC", "HAE", "HAE, one group")

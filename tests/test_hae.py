@@ -18,7 +18,7 @@ from heterofactor import HAE, EntryKFold, ObservedEntries  # noqa: E402
 from heterofactor.datasets import make_heterogeneous  # noqa: E402
 from heterofactor.files import load, save  # noqa: E402
 
-FAST: dict[str, Any] = {"n_code": 8, "hidden": (12,), "max_rounds": 60, "random_state": 0}
+FAST: dict[str, Any] = {"n_scores": 8, "hidden": (12,), "max_rounds": 60, "random_state": 0}
 # Networks compute in single precision.
 SINGLE = 1e-5
 
@@ -36,7 +36,7 @@ def with_holes(given: dict[str, np.ndarray], share: float) -> dict[str, np.ndarr
     return {k: np.where(rng.random(t.shape) < share, np.nan, t) for k, t in given.items()}
 
 
-@parametrize_with_checks([HAE(n_code=4, n_folds=1, hidden=(8,), max_rounds=10, random_state=0)])
+@parametrize_with_checks([HAE(n_scores=4, n_folds=1, hidden=(8,), max_rounds=10, random_state=0)])
 def test_scikit_learn_contract(estimator: HAE, check: Any) -> None:
     check(estimator)
 
@@ -53,12 +53,12 @@ def test_bent_sources_need_it() -> None:
     bent = [np.tanh(2 * rng.normal(size=(300, 2)) @ mix) for _ in range(2)]
     linear = np.linalg.svd(bent[0] - bent[0].mean(0), compute_uv=False)[:2] ** 2
     share = linear.sum() / ((bent[0] - bent[0].mean(0)) ** 2).sum()
-    model = HAE(n_code=2, n_folds=1, hidden=(64,), ridge=0.1, max_rounds=300, random_state=0)
+    model = HAE(n_scores=2, n_folds=1, hidden=(64,), ridge=0.1, max_rounds=300, random_state=0)
     assert model.fit(bent).score(bent) > share + 0.03
 
 
 @pytest.mark.parametrize("solver", ["joint", "averaging"])
-def test_codes_are_orthogonal_by_group_in_any_batch(solver: str) -> None:
+def test_scores_are_orthogonal_by_group_in_any_batch(solver: str) -> None:
     model = HAE(**FAST, solver=solver).fit(tables())
     rng = np.random.default_rng(0)
     batches = [tables()["source0"], rng.normal(size=(500, 12)), 1e6 * rng.normal(size=(9, 12)),
@@ -101,11 +101,11 @@ def test_units_of_the_data_make_no_difference() -> None:
 def test_transform_of_what_was_fitted_is_its_codes() -> None:
     given = tables()
     model = HAE(**FAST)
-    codes = model.fit_transform(given)
+    scores = model.fit_transform(given)
     for name in given:
-        kept = np.hstack([model.shared_codes_[name], model.unique_codes_[name]])
-        np.testing.assert_allclose(codes[name], kept, rtol=0, atol=SINGLE)
-        assert codes[name].shape == (len(given[name]), 16)
+        kept = np.hstack([model.shared_scores_[name], model.unique_scores_[name]])
+        np.testing.assert_allclose(scores[name], kept, rtol=0, atol=SINGLE)
+        assert scores[name].shape == (len(given[name]), 16)
     assert list(model.get_feature_names_out()[[0, 8]]) == ["shared0", "unique0"]
 
 
@@ -119,11 +119,11 @@ def test_parts_and_centre_add_up() -> None:
         )
 
 
-def test_a_source_never_seen_has_shared_codes_only() -> None:
+def test_a_source_never_seen_has_shared_scores_only() -> None:
     model = HAE(**FAST).fit(tables())
     new = np.random.default_rng(0).normal(size=(5, 12))
-    codes = model.transform(new)
-    assert not codes[:, 8:].any() and codes[:, :8].any()
+    scores = model.transform(new)
+    assert not scores[:, 8:].any() and scores[:, :8].any()
     with pytest.warns(UserWarning, match="'west' was not in the fit"):
         model.transform({"west": new})
 
@@ -131,7 +131,7 @@ def test_a_source_never_seen_has_shared_codes_only() -> None:
 def test_holes_are_filled_and_the_rest_stays() -> None:
     given = tables()
     holes = with_holes(given, 0.2)
-    model = HAE(n_code=8, ridge=0.3, random_state=0).fit(holes)
+    model = HAE(n_scores=8, ridge=0.3, random_state=0).fit(holes)
     filled = model.impute(holes)
     left = total = 0.0
     for name, table in given.items():
@@ -254,7 +254,7 @@ def test_networks_of_ones_own() -> None:
 def test_entries_can_be_held_out_by_searches() -> None:
     entries = ObservedEntries(tables())
     train, test = next(EntryKFold(4, random_state=0).split(entries))
-    model = HAE(n_code=8, random_state=0).fit(entries[train])
+    model = HAE(n_scores=8, random_state=0).fit(entries[train])
     assert 0.5 < model.score(entries[test]) < 1
 
 
@@ -275,8 +275,8 @@ def test_tables_with_labels_come_back_with_labels() -> None:
 @pytest.mark.parametrize(
     ("changed", "says"),
     [
-        ({"n_code": 0}, "n_code is 0: expected an integer of at least 1"),
-        ({"n_code": 4, "n_folds": 2}, "n_folds is 2: expected a divisor of n_code=4"),
+        ({"n_scores": 0}, "n_scores is 0: expected an integer of at least 1"),
+        ({"n_scores": 4, "n_folds": 2}, "n_folds is 2: expected a divisor of n_scores=4"),
         ({"solver": "adam"}, "solver is 'adam': expected one of 'joint', 'averaging'"),
         ({"kernel": "wide"}, "kernel is 'wide'"),
         ({"validation": 1}, "validation is 1"),

@@ -1,4 +1,4 @@
-"""The projection between codes is exact and differentiable; stacks are the networks one by one."""
+"""The projection between scores is exact and differentiable; stacks are the networks one by one."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ from heterofactor.networks import (  # noqa: E402
 ORTHOGONAL = 1e-5
 
 
-def codes(seed: int, *shape: int, dtype: str = "float32") -> "torch.Tensor":
+def scores(seed: int, *shape: int, dtype: str = "float32") -> "torch.Tensor":
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(*shape, generator=generator, dtype=getattr(torch, dtype))
 
 
 def misfit(shared: "torch.Tensor", unique: "torch.Tensor", folds: int) -> float:
-    """Return the largest relative inner product of the columns of two codes."""
+    """Return the largest relative inner product of the columns of two scores."""
     one, other = (c.detach().reshape(len(c), folds, -1).double() for c in (shared, unique))
     inner = torch.linalg.matrix_norm(one @ other.mT)
     sizes = torch.linalg.matrix_norm(one) * torch.linalg.matrix_norm(other)
@@ -34,42 +34,42 @@ def misfit(shared: "torch.Tensor", unique: "torch.Tensor", folds: int) -> float:
 
 
 @pytest.mark.parametrize("folds", [1, 2, 5])
-def test_codes_are_orthogonal_by_group(seed: int, folds: int) -> None:
-    shared, unique = codes(seed, 50, 60), codes(seed + 10, 50, 60)
+def test_scores_are_orthogonal_by_group(seed: int, folds: int) -> None:
+    shared, unique = scores(seed, 50, 60), scores(seed + 10, 50, 60)
     assert misfit(shared, deflated(shared, unique, folds), folds) < ORTHOGONAL
 
 
 @pytest.mark.parametrize("gap", [1e-2, 1e-4, 1e-6, 1e-9, 0.0])
 def test_nearly_dependent_columns_are_no_harm(seed: int, gap: float) -> None:
-    shared = codes(seed, 40, 3, 12)
+    shared = scores(seed, 40, 3, 12)
     shared[:, 2] = shared[:, 0] + gap * shared[:, 2]
-    unique = codes(seed + 10, 40, 36)
+    unique = scores(seed + 10, 40, 36)
     found = deflated(shared.reshape(40, 36), unique, 3)
     assert misfit(shared.reshape(40, 36), found, 3) < ORTHOGONAL
 
 
 def test_columns_of_very_different_sizes_are_no_harm(seed: int) -> None:
-    shared = codes(seed, 40, 3, 12) * torch.tensor([1e4, 1.0, 1e-4])[:, None]
-    unique = codes(seed + 10, 40, 36)
+    shared = scores(seed, 40, 3, 12) * torch.tensor([1e4, 1.0, 1e-4])[:, None]
+    unique = scores(seed + 10, 40, 36)
     found = deflated(shared.reshape(40, 36), unique, 3).reshape(40, 3, 12)
     for k in range(3):  # the small ones as well as the large ones
         assert misfit(shared[:, k].reshape(40, 12), found.reshape(-1, 12)[k::3], 1) < 1e-3
 
 
-def test_unique_codes_nearly_inside_the_span_stay_orthogonal(seed: int) -> None:
-    shared = codes(seed, 40, 2, 10)
-    unique = codes(seed + 5, 40, 2, 2) @ shared + 1e-4 * codes(seed + 10, 40, 2, 10)
+def test_unique_scores_nearly_inside_the_span_stay_orthogonal(seed: int) -> None:
+    shared = scores(seed, 40, 2, 10)
+    unique = scores(seed + 5, 40, 2, 2) @ shared + 1e-4 * scores(seed + 10, 40, 2, 10)
     found = deflated(shared.reshape(40, 20), unique.reshape(40, 20), 2)
     assert misfit(shared.reshape(40, 20), found, 2) < ORTHOGONAL
 
 
-def test_zero_codes_leave_unique_ones_finite() -> None:
+def test_zero_scores_leave_unique_ones_finite() -> None:
     found = deflated(torch.zeros(3, 12), torch.ones(3, 12), 2)
     assert bool(torch.isfinite(found).all())
 
 
 def test_projection_agrees_with_the_formula(seed: int) -> None:
-    shared, unique = (codes(seed + k, 7, 2, 9, dtype="float64") for k in (0, 1))
+    shared, unique = (scores(seed + k, 7, 2, 9, dtype="float64") for k in (0, 1))
     across = shared.mT @ torch.linalg.solve(shared @ shared.mT, shared)  # A (A'A)^-1 A'
     expected = unique - unique @ across
     found = deflated(shared.reshape(7, 18), unique.reshape(7, 18), 2).reshape(7, 2, 9)
@@ -77,19 +77,19 @@ def test_projection_agrees_with_the_formula(seed: int) -> None:
 
 
 def test_projection_has_the_slope_of_finite_differences(seed: int) -> None:
-    shared, unique = (codes(seed + k, 3, 20, dtype="float64") for k in (0, 1))
+    shared, unique = (scores(seed + k, 3, 20, dtype="float64") for k in (0, 1))
     pair = (shared.requires_grad_(), unique.requires_grad_())
     assert torch.autograd.gradcheck(lambda a, b: deflated(a, b, 2), pair)
 
 
 def test_slopes_are_finite_where_columns_are_dependent() -> None:
     shared = torch.ones(4, 12, requires_grad=True)  # both columns alike
-    deflated(shared, codes(0, 4, 12), 2).square().sum().backward()
+    deflated(shared, scores(0, 4, 12), 2).square().sum().backward()
     assert bool(torch.isfinite(shared.grad).all())
 
 
 def test_frames_are_orthonormal_however_deficient(seed: int) -> None:
-    rows = codes(seed, 20, 3, 8)
+    rows = scores(seed, 20, 3, 8)
     rows[::2, 1] = rows[::2, 0]
     rows[5] = 0
     frame = orthonormal_rows(rows)
@@ -99,7 +99,7 @@ def test_frames_are_orthonormal_however_deficient(seed: int) -> None:
 
 @pytest.mark.parametrize("counts", [[3, 3, 3], [1, 5, 3], [0, 9, 0]])
 def test_a_stack_is_its_matrices_one_by_one(counts: list[int]) -> None:
-    rows, weight = codes(0, 9, 4), codes(1, 3, 4, 5)
+    rows, weight = scores(0, 9, 4), scores(1, 3, 4, 5)
     expected = torch.cat([part @ w for part, w in zip(rows.split(counts), weight, strict=True)])
     torch.testing.assert_close(grouped(rows, weight, counts), expected)
 
@@ -108,7 +108,7 @@ def test_a_stack_is_its_matrices_one_by_one(counts: list[int]) -> None:
 def test_kernels_are_those_of_explicit_differences(kernel: str) -> None:
     layer = Layer(6, 5, torch.Generator().manual_seed(0), kernel=kernel)
     with torch.no_grad():
-        layer.sending += 0.4 * codes(1, 6, 5)
+        layer.sending += 0.4 * scores(1, 6, 5)
     squares = ((layer.sending[:, None, :] - layer.receiving[None, :, :]) ** 2).sum(-1)
     expected = (1 - squares).clamp(min=0) if kernel == "compact" else torch.exp(-squares)
     assert kernel == "gaussian" or 0 < int((expected == 0).sum()) < 30  # some of both kinds
@@ -142,9 +142,9 @@ def test_lists_of_entries_give_what_dense_tables_give(kernel: str | None) -> Non
 
 def test_one_source_is_encoded_as_among_all() -> None:
     network = make_networks([7, 6, 8], 3, 2, seed=0)
-    rows = codes(0, 9, 7)
-    _, every = network.codes(rows, [2, 4, 3])
-    _, own = network.of(1).codes(rows[2:6], [4])
+    rows = scores(0, 9, 7)
+    _, every = network.scores(rows, [2, 4, 3])
+    _, own = network.of(1).scores(rows[2:6], [4])
     torch.testing.assert_close(own, every[2:6])
 
 
@@ -162,14 +162,14 @@ def test_networks_of_the_users_own_go_in_the_same_places() -> None:
     assert isinstance(network.unique, Given) and len(network.unique.networks) == 3
     for batch in both_batches([2, 4, 3]):
         assert network(batch).shape == batch.targets.shape
-    shared, unique = network.codes(codes(0, 9, 7), [2, 4, 3])
+    shared, unique = network.scores(scores(0, 9, 7), [2, 4, 3])
     assert misfit(shared, unique, 2) < ORTHOGONAL
 
 
 def test_without_unique_encoders_it_is_a_plain_auto_encoder() -> None:
     chance = torch.Generator().manual_seed(0)
     network = AutoEncoder(Layers([Layer(7, 4, chance)]), None, Layers([Layer(4, 7, chance)]))
-    shared, unique = network.codes(codes(0, 3, 7), [3])
+    shared, unique = network.scores(scores(0, 3, 7), [3])
     assert shared.shape == (3, 4) and unique is None
 
 
@@ -190,7 +190,7 @@ def test_inputs_are_left_out_in_training_only() -> None:
 
 def test_units_are_left_out_in_training_only() -> None:
     layer = Layer(50, 3, torch.Generator().manual_seed(0), dropout=0.5)
-    rows = codes(0, 4, 50)
+    rows = scores(0, 4, 50)
     torch.manual_seed(0)
     many = torch.stack([layer(rows, [4]).detach() for _ in range(4000)])
     whole = layer.eval()(rows, [4])

@@ -154,9 +154,9 @@ class DenseBatch:
         flat = table.reshape(-1)
         return flat if self.positions is None else flat[self.positions]
 
-    def predicted(self, codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return the same entries of ``codes @ weight + bias``."""
-        return self.pick(torch.addmm(bias, codes, weight))
+    def predicted(self, scores: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the same entries of ``scores @ weight + bias``."""
+        return self.pick(torch.addmm(bias, scores, weight))
 
 
 class EntryBatch:
@@ -241,9 +241,9 @@ class EntryBatch:
         """Return the entries of a table that are to be predicted."""
         return table[self.asked.rows, self.asked.columns]
 
-    def predicted(self, codes: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-        """Return the same entries of ``codes @ weight + bias``, and compute no others."""
-        return _Entries.apply(self.asked, codes, weight) + bias[self.asked.columns]
+    def predicted(self, scores: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+        """Return the same entries of ``scores @ weight + bias``, and compute no others."""
+        return _Entries.apply(self.asked, scores, weight) + bias[self.asked.columns]
 
 
 Batch = DenseBatch | EntryBatch

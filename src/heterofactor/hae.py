@@ -12,7 +12,6 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
-from heterofactor.coding import SharedUniqueCodes
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import LOSSES, Loss, at_noise
 from heterofactor.networks import (
@@ -34,28 +33,29 @@ from heterofactor.samples import (
 )
 from heterofactor.solvers.autoencoder import TRAINING, Objective, Run, Schedule, averaging, joint
 from heterofactor.tables import Centre, read_tables
+from heterofactor.trained import TrainedNetworks
 
 Values = np.ndarray[Any, Any]
 
 
-class HAE(SharedUniqueCodes, auto_wrap_output_keys=None):  # type: ignore[call-arg]
+class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg]
     r"""Heterogeneous auto-encoder: what sources share, and what is unique to each, by networks.
 
-    A sample x of source i, zero where nothing was observed, has a shared and a unique code,
+    A sample x of source i, zero where nothing was observed, has shared and unique scores,
 
     .. math:: e = f(x), \qquad e_i = g_i(x) - F^{-1}\bigl(P_{F(e)} F(g_i(x))\bigr), \qquad
         x \approx d(e + e_i),
 
     with one shared encoder f, a unique encoder :math:`g_i` for each source, and one decoder d. F
-    folds a code into a matrix of `n_folds` columns, and P projects on their span: the columns of
-    both codes are orthogonal, exactly, for every sample.
+    folds scores into a matrix of `n_folds` columns, and P projects on their span: the columns of
+    both scores are orthogonal, exactly, for every sample.
 
     Parameters
     ----------
-    n_code : int
-        Length of the codes.
+    n_scores : int
+        Length of the scores.
     n_folds : int
-        Into how many columns codes are folded; a divisor of `n_code`, whose square is less.
+        Into how many columns scores are folded; a divisor of `n_scores`, whose square is less.
     hidden : sequence of int
         Units of the hidden layers of every encoder; the decoder has them the other way round.
     activation : {"tanh", "sigmoid", "relu", "linear"}
@@ -106,7 +106,7 @@ class HAE(SharedUniqueCodes, auto_wrap_output_keys=None):  # type: ignore[call-a
         The names of the sources, 0, 1, ... where none were given.
     weights_ : dict of array
         Of all networks.
-    shared_codes_, unique_codes_ : dict of array of shape (n_samples, n_code)
+    shared_scores_, unique_scores_ : dict of array of shape (n_samples, n_scores)
         By source; those of the samples that were fitted.
     centres_ : dict of array or None
         Where each source's features start from, on the scale of predictions.
@@ -142,7 +142,7 @@ class HAE(SharedUniqueCodes, auto_wrap_output_keys=None):  # type: ignore[call-a
 
     def __init__(
         self,
-        n_code: int = 16,
+        n_scores: int = 16,
         n_folds: int = 2,
         *,
         hidden: Sequence[int] = (64,),
@@ -165,7 +165,7 @@ class HAE(SharedUniqueCodes, auto_wrap_output_keys=None):  # type: ignore[call-a
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
-        self.n_code = n_code
+        self.n_scores = n_scores
         self.n_folds = n_folds
         self.hidden = hidden
         self.activation = activation
@@ -261,19 +261,25 @@ class HAE(SharedUniqueCodes, auto_wrap_output_keys=None):  # type: ignore[call-a
         self.weights_ = _weights(network.joined([network, alone]))
         self._labels = {**self._labels, name: (tables.index[0], tables.columns[0])}
         self._fitted_as = self._fitted_as.with_name(name)
-        self._keep_codes(self.source_names_[-1:], parts)
+        self._keep_scores(self.source_names_[-1:], parts)
         return self
 
     def _check_parameters(self) -> None:
-        sizes = (("n_code", 1), ("n_folds", 1), ("max_rounds", 1), ("patience", 1), ("n_kernel", 1))
+        sizes = (
+            ("n_scores", 1),
+            ("n_folds", 1),
+            ("max_rounds", 1),
+            ("patience", 1),
+            ("n_kernel", 1),
+        )
         for name, least in sizes:
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
                 raise ValueError(f"{name} is {value!r}: expected an integer of at least {least}.")
-        if self.n_code % self.n_folds or self.n_folds**2 >= self.n_code > 1:
+        if self.n_scores % self.n_folds or self.n_folds**2 >= self.n_scores > 1:
             raise ValueError(
-                f"n_folds is {self.n_folds}: expected a divisor of n_code={self.n_code} whose "
-                "square is less, or the projection would leave nothing of the unique codes."
+                f"n_folds is {self.n_folds}: expected a divisor of n_scores={self.n_scores} whose "
+                "square is less, or the projection would leave nothing of the unique scores."
             )
         choices: dict[str, tuple[Any, ...]] = {
             "solver": tuple(TRAINING),
@@ -302,7 +308,7 @@ class HAE(SharedUniqueCodes, auto_wrap_output_keys=None):  # type: ignore[call-a
 
     def _made(self, width: int, n_sources: int, seed: int) -> AutoEncoder:
         """Return networks with random weights."""
-        sizes = [width, *self.hidden, self.n_code]
+        sizes = [width, *self.hidden, self.n_scores]
         options: dict[str, Any] = {
             "activation": self.activation,
             "kernel": self.kernel,
@@ -353,16 +359,16 @@ class HAE(SharedUniqueCodes, auto_wrap_output_keys=None):  # type: ignore[call-a
     def _keep(self, network: AutoEncoder, names: list[Hashable], parts: list[Seen]) -> None:
         self.source_names_ = names
         self.weights_ = _weights(network)
-        self.shared_codes_: dict[Hashable, Values] = {}
-        self.unique_codes_: dict[Hashable, Values] = {}
-        self._keep_codes(names, parts)
+        self.shared_scores_: dict[Hashable, Values] = {}
+        self.unique_scores_: dict[Hashable, Values] = {}
+        self._keep_scores(names, parts)
 
-    def _keep_codes(self, names: list[Hashable], parts: list[Seen]) -> None:
-        codes = self._codes(parts, names)
-        shared = {name: code for name, (code, _) in zip(names, codes, strict=True)}
-        unique = {name: code for name, (_, code) in zip(names, codes, strict=True)}
-        self.shared_codes_ = {**self.shared_codes_, **shared}
-        self.unique_codes_ = {**self.unique_codes_, **unique}
+    def _keep_scores(self, names: list[Hashable], parts: list[Seen]) -> None:
+        scores = self._scores(parts, names)
+        shared = {name: each for name, (each, _) in zip(names, scores, strict=True)}
+        unique = {name: each for name, (_, each) in zip(names, scores, strict=True)}
+        self.shared_scores_ = {**self.shared_scores_, **shared}
+        self.unique_scores_ = {**self.unique_scores_, **unique}
 
     def _record(self, run: Run) -> None:
         index = pd.RangeIndex(1, len(run.history) + 1, name="round")

@@ -1,4 +1,4 @@
-r"""The networks of the heterogeneous auto-encoder, and the projection between their codes.
+r"""The networks of the heterogeneous auto-encoder, and the projection between their scores.
 
 A layer is :math:`x \mapsto a(x W + b)`; a sparse kernel layer has :math:`W_{ij} K(u_i, v_j)` for W,
 with a learned vector of each unit. Layers of the unique encoders are stacks, one matrix for each
@@ -147,12 +147,12 @@ class Layers(nn.Module):
             x = layer(x, counts)
         return x
 
-    def entries(self, codes: Tensor, batch: Batch) -> Tensor:
+    def entries(self, scores: Tensor, batch: Batch) -> Tensor:
         """Return what is decoded at the entries to be predicted; the last layer is linear."""
         *before, last = self.layers
         for layer in before:
-            codes = layer(codes, batch.counts)
-        return batch.predicted(last.thinned(codes), last.weights(), last.bias)
+            scores = layer(scores, batch.counts)
+        return batch.predicted(last.thinned(scores), last.weights(), last.bias)
 
 
 class Given(nn.Module):
@@ -178,9 +178,9 @@ class Given(nn.Module):
         parts = zip(rows.split(list(counts)), self.networks, strict=True)
         return torch.cat([network(part) for part, network in parts])
 
-    def entries(self, codes: Tensor, batch: Batch) -> Tensor:
+    def entries(self, scores: Tensor, batch: Batch) -> Tensor:
         """Return what is decoded at the entries to be predicted."""
-        return batch.pick(self(codes, batch.counts))
+        return batch.pick(self(scores, batch.counts))
 
 
 class AutoEncoder(nn.Module):
@@ -191,7 +191,7 @@ class AutoEncoder(nn.Module):
     shared, unique, decoder : Layers or Given
         Without a unique encoder, it is a plain auto-encoder.
     n_folds : int
-        Into how many vectors codes are folded, for the projection.
+        Into how many vectors scores are folded, for the projection.
     dropout : float
         Share of the inputs of a batch that is left out at random, in training.
 
@@ -203,7 +203,7 @@ class AutoEncoder(nn.Module):
     >>> shared, decoder = Layers([Layer(9, 6, chance)]), Layers([Layer(6, 9, chance)])
     >>> unique = Layers([Layer(9, 6, chance, n_sources=2)])
     >>> network = AutoEncoder(shared, unique, decoder, n_folds=2)
-    >>> one, other = network.codes(torch.ones(4, 9), [3, 1])
+    >>> one, other = network.scores(torch.ones(4, 9), [3, 1])
     >>> inner = one.reshape(4, 2, 3) @ other.reshape(4, 2, 3).mT
     >>> bool(inner.abs().max() < 1e-6)
     True
@@ -216,8 +216,8 @@ class AutoEncoder(nn.Module):
         self.shared, self.unique, self.decoder = shared, unique, decoder
         self.n_folds, self.dropout = n_folds, dropout
 
-    def codes(self, x: Tensor | Batch, counts: Sequence[int]) -> tuple[Tensor, Tensor | None]:
-        """Return the shared codes, and the unique ones without what lies in their span."""
+    def scores(self, x: Tensor | Batch, counts: Sequence[int]) -> tuple[Tensor, Tensor | None]:
+        """Return the shared scores, and the unique ones without what lies in their span."""
         shared = self.shared(x, counts)
         if self.unique is None:
             return shared, None
@@ -227,7 +227,7 @@ class AutoEncoder(nn.Module):
         """Return what is predicted at the entries asked for."""
         thin = self.training and self.dropout > 0
         inputs = batch.thinned(self.dropout) if thin else batch
-        shared, unique = self.codes(inputs, batch.counts)
+        shared, unique = self.scores(inputs, batch.counts)
         return self.decoder.entries(shared if unique is None else shared + unique, batch)
 
     def penalty(self, ridge: tuple[float, float], kernel: float = 0.0) -> tuple[Tensor, Tensor]:
@@ -311,7 +311,7 @@ def make_networks(
     Parameters
     ----------
     sizes : sequence of int
-        How many numbers go in, the units of the hidden layers, and the length of the codes.
+        How many numbers go in, the units of the hidden layers, and the length of the scores.
     n_sources, n_folds, seed : int
     activation : str
         Of the hidden layers; the last one of encoders and decoder is linear.
@@ -369,9 +369,9 @@ def seeded(seed: int) -> Iterator[None]:
 
 
 def deflated(shared: Tensor, unique: Tensor, n_folds: int) -> Tensor:
-    r"""Return unique codes without what lies in the span of the shared ones.
+    r"""Return unique scores without what lies in the span of the shared ones.
 
-    Both are folded: a code e of length r becomes a matrix F(e) of `n_folds` columns; then
+    Both are folded: scores e of length r become a matrix F(e) of `n_folds` columns; then
 
     .. math:: F(e_l) \leftarrow F(e_l) - F(e_g) (F(e_g)^\top F(e_g))^{-1} F(e_g)^\top F(e_l),
 

@@ -93,12 +93,12 @@ def test_columns_may_have_other_names() -> None:
     np.testing.assert_array_equal(model.predict(renamed), fitted("SparseFC", table).predict(table))
 
 
-def test_codes_of_items_are_as_the_networks_have_them() -> None:
-    """A prediction is a product, of the item's code and the user's column of the decoder."""
+def test_scores_of_items_are_as_the_networks_have_them() -> None:
+    """A prediction is a product, of the item's scores and the user's column of the decoder."""
     table = ratings()
     model = fitted("RatingHAE", table)
-    assert model.item_codes_.shape == (80, 20) and model.user_codes_.shape == (60, 20)
-    full = model.item_codes_ @ model.user_codes_.T + model.user_offsets_
+    assert model.item_scores_.shape == (80, 20) and model.user_basis_.shape == (60, 20)
+    full = model.item_scores_ @ model.user_basis_.T + model.user_offsets_
     item = list(model.items_).index("film7")
     pairs = pd.DataFrame({"user": model.users_, "item": "film7"})
     np.testing.assert_allclose(model.predict(pairs), np.clip(full[item], 1, 5), rtol=1e-5)

@@ -1,6 +1,6 @@
 """What auto-encoders of ratings have in common: a long table in, one prediction for each pair out.
 
-Items are the samples, users the features. What a trained network predicts is a product: the codes
+Items are the samples, users the features. What a trained network predicts is a product: the scores
 of the items times the decoder's last matrix, so that predictions need no network any more.
 """
 
@@ -81,9 +81,9 @@ class RatingAutoEncoder(BaseEstimator):
             index=pd.RangeIndex(1, len(run.history) + 1, name="round"),
         )
         with torch.no_grad():
-            shared, unique = network.codes(batch, counts)
-            self.item_codes_ = (shared if unique is None else shared + unique).numpy()
-            self.user_codes_ = last.weights().T.contiguous().numpy()
+            shared, unique = network.scores(batch, counts)
+            self.item_scores_ = (shared if unique is None else shared + unique).numpy()
+            self.user_basis_ = last.weights().T.contiguous().numpy()
             self.user_offsets_ = last.bias.numpy().copy()
         return self
 
@@ -110,8 +110,8 @@ class RatingAutoEncoder(BaseEstimator):
         self._check(pairs, [self.user, self.item])
         users = pd.Index(self.users_).get_indexer(pairs[self.user])
         items = pd.Index(self.items_).get_indexer(pairs[self.item])
-        codes = np.einsum("ij,ij->i", self.item_codes_[items], self.user_codes_[users])
-        found = codes + self.user_offsets_[users]
+        scores = np.einsum("ij,ij->i", self.item_scores_[items], self.user_basis_[users])
+        found = scores + self.user_offsets_[users]
         apart = np.where(users < 0, 0.0, self._user_means[users])
         apart = self.mean_ + apart + np.where(items < 0, 0.0, self._item_means[items])
         found = np.where((users < 0) | (items < 0), apart, found)

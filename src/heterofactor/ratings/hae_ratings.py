@@ -20,9 +20,9 @@ class RatingHAE(RatingAutoEncoder):
     """The paper's auto-encoder of ratings: a shared encoder, and one for each group of items.
 
     An item is the vector of its ratings, 0 where there is none, and beside it the vector that says
-    by 1 who has rated it. Its code is that of the shared encoder, plus that of its group's encoder
-    without what lies in the span of the shared one's, as `heterofactor.networks.deflated` has it. A
-    linear layer leads from codes to ratings. Layers are those of `SparseFC`.
+    by 1 who has rated it. Its scores are those of the shared encoder, plus those of its group's
+    encoder without what lies in the span of the shared one's, as `heterofactor.networks.deflated`
+    has it. A linear layer leads from scores to ratings. Layers are those of `SparseFC`.
 
     On MovieLens-100K single fits predict a little better than those of `SparseFC`, by 0.001 over
     twenty splits, and no better with all films in one group: see
@@ -31,11 +31,11 @@ class RatingHAE(RatingAutoEncoder):
     Parameters
     ----------
     n_hidden : int
-        Units of the hidden layer of the shared encoder, and of all codes.
+        Units of the hidden layer of the shared encoder, and of all scores.
     n_hidden_unique : int
         Units of the hidden layer of the groups' encoders.
     n_folds : int
-        Into how many vectors codes are folded.
+        Into how many vectors scores are folded.
     n_groups : int
         How many groups are made of items that come with flags.
     n_kernel : int
@@ -45,7 +45,7 @@ class RatingHAE(RatingAutoEncoder):
     ridge_kernel : float
         Penalty on the squares of the kernels' values.
     dropout : (float, float, float)
-        Share of the inputs, of the shared encoder's hidden units, and of the codes that each step
+        Share of the inputs, of the shared encoder's hidden units, and of the scores that each step
         leaves out.
     learning_rate : float
         The largest one of AdamW; it rises, and falls as a cosine.
@@ -62,8 +62,8 @@ class RatingHAE(RatingAutoEncoder):
         Who and what was seen.
     groups_ : Series
         The group of every item.
-    item_codes_, user_codes_, user_offsets_ : array
-        A prediction is the product of the codes of item and user, and the user's offset.
+    item_scores_, user_basis_, user_offsets_ : array
+        A prediction is the product of the scores of item and user, and the user's offset.
     scale_ : (float, float)
         The lowest and the highest rating seen.
     history_ : DataFrame

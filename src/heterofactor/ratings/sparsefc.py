@@ -43,8 +43,8 @@ class SparseFC(RatingAutoEncoder):
     ----------
     users_, items_ : Index
         Who and what was seen.
-    item_codes_, user_codes_, user_offsets_ : array
-        A prediction is the product of the codes of item and user, and the user's offset.
+    item_scores_, user_basis_, user_offsets_ : array
+        A prediction is the product of the scores of item and user, and the user's offset.
     scale_ : (float, float)
         The lowest and the highest rating seen.
     history_ : DataFrame

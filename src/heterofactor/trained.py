@@ -1,6 +1,6 @@
-"""What every fitted model of shared and unique codes answers: codes, predictions, what is missing.
+"""What every trained auto-encoder answers: scores, predictions, what is missing.
 
-A subclass has a `fit` that leaves weights, codes and centres; HAE is one.
+A subclass has a `fit` that leaves weights, scores and centres; HAE is one.
 """
 
 from __future__ import annotations
@@ -26,26 +26,26 @@ from heterofactor.tables import Tables, is_collection
 Values = np.ndarray[Any, Any]
 
 
-class SharedUniqueCodes(Face):
-    """A model of shared and unique codes, once it is fitted.
+class TrainedNetworks(Face):
+    """A model of shared and unique scores, once it is fitted.
 
     Examples
     --------
     >>> from heterofactor import HAE
-    >>> from heterofactor.coding import SharedUniqueCodes
-    >>> issubclass(HAE, SharedUniqueCodes)
+    >>> from heterofactor.trained import TrainedNetworks
+    >>> issubclass(HAE, TrainedNetworks)
     True
     """
 
     shared_axis = "features"
-    n_code: int
+    n_scores: int
     missing: Literal["nan", "absent"]
     device: str | None
     loss_: Loss
     source_names_: list[Hashable]
     weights_: dict[str, Values]
-    shared_codes_: dict[Hashable, Values]
-    unique_codes_: dict[Hashable, Values]
+    shared_scores_: dict[Hashable, Values]
+    unique_scores_: dict[Hashable, Values]
     centres_: dict[Hashable, Values | None]
     n_features_in_: int
     _made: Callable[[int, int, int], AutoEncoder]
@@ -56,7 +56,7 @@ class SharedUniqueCodes(Face):
     _dtype: str
 
     def transform(self, X: Any, *, sources: Any = None) -> Any:
-        """Return the codes of samples, shared ones first.
+        """Return the scores of samples, shared ones first.
 
         Parameters
         ----------
@@ -64,24 +64,24 @@ class SharedUniqueCodes(Face):
             Samples in rows. A list has one table for each source of the fit, in its order.
         sources : str or array-like, optional
             For one table, its source, or the source of each row. Left out, the samples are of the
-            only source of the fit, or else of a source never seen, whose unique codes are zero.
+            only source of the fit, or else of a source never seen, whose unique scores are zero.
 
         Returns
         -------
-        array of shape (n_samples, 2 * n_code), or list or dict of them
+        array of shape (n_samples, 2 * n_scores), or list or dict of them
             As the user gave X.
         """
-        tables, _, codes = self._encoded(X, sources)
+        tables, _, scores = self._encoded(X, sources)
         labels = self.get_feature_names_out()
         output = configured_output(getattr(self, "_chosen_output", None))
-        both = [np.hstack(pair) for pair in codes]
+        both = [np.hstack(pair) for pair in scores]
         if tables.container == "table":
             return contain(tables.collect(both), tables.whole[0], labels, output)
         pairs = zip(both, tables.index, strict=True)
         return tables.collect([contain(each, index, labels, output) for each, index in pairs])
 
     def transform_parts(self, X: Any, *, sources: Any = None) -> tuple[Any, Any]:
-        """Return the shared and the unique codes of samples apart.
+        """Return the shared and the unique scores of samples apart.
 
         Parameters
         ----------
@@ -93,8 +93,8 @@ class SharedUniqueCodes(Face):
         shared, unique : arrays, or lists or dicts of them
             As the user gave X.
         """
-        tables, _, codes = self._encoded(X, sources)
-        shared, unique = zip(*codes, strict=True)
+        tables, _, scores = self._encoded(X, sources)
+        shared, unique = zip(*scores, strict=True)
         return tables.collect(shared), tables.collect(unique)
 
     def reconstruct(self, name: Hashable = None, *, part: Part = "both") -> Any:
@@ -105,9 +105,9 @@ class SharedUniqueCodes(Face):
         name : optional
             Of the source; all of them, in the container that was fitted, if left out.
         part : {"both", "shared", "unique"}
-            The shared part is what is decoded of the shared code alone, less the centre; the unique
-            part is what the unique code adds to that. On the scale of the link, where the loss has
-            one; ``"both"`` is on the scale of the data.
+            The shared part is what is decoded of the shared scores alone, less the centre; the
+            unique part is what the unique ones add to that. On the scale of the link, where the
+            loss has one; ``"both"`` is on the scale of the data.
 
         Returns
         -------
@@ -171,12 +171,14 @@ class SharedUniqueCodes(Face):
             1 where everything is predicted, 0 where no better than by the centre.
         """
         if isinstance(X, ObservedEntries):
-            targets, names, codes = self._kept_codes(X, sources)
+            targets, names, scores = self._kept_scores(X, sources)
         else:
-            tables, names, codes = self._encoded(X, sources)
+            tables, names, scores = self._encoded(X, sources)
             targets = self._targets(y, tables, sources)
         left = total = 0.0
-        for part, name, (shared, unique) in zip(self._observed(targets), names, codes, strict=True):
+        for part, name, (shared, unique) in zip(
+            self._observed(targets), names, scores, strict=True
+        ):
             z = self._decode(shared + unique, name)[part.rows, part.columns]
             start = centre_of(self.centres_, name)
             alone = z * 0 if start is None else start[part.columns]
@@ -194,7 +196,7 @@ class SharedUniqueCodes(Face):
             Not used.
         """
         check_is_fitted(self)
-        names = [f"{part}{k}" for part in ("shared", "unique") for k in range(self.n_code)]
+        names = [f"{part}{k}" for part in ("shared", "unique") for k in range(self.n_scores)]
         return np.asarray(names, dtype=object)
 
     def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
@@ -221,8 +223,8 @@ class SharedUniqueCodes(Face):
         return network
 
     @torch.no_grad()
-    def _codes(self, parts: list[Seen], names: Sequence[Any]) -> list[tuple[Values, Values]]:
-        """Return the shared and unique codes of tables of known sources, or of None."""
+    def _scores(self, parts: list[Seen], names: Sequence[Any]) -> list[tuple[Values, Values]]:
+        """Return the shared and unique scores of tables of known sources, or of None."""
         network, found = self._network(), []
         for part, name in zip(parts, names, strict=True):
             batch = batch_of([part], [part], [self._middle(name)], [None], self._spread,
@@ -232,8 +234,8 @@ class SharedUniqueCodes(Face):
                 unique = torch.zeros_like(shared)
             else:
                 one = network.of(self.source_names_.index(name))
-                shared, unique = one.codes(batch, batch.counts)
-            pair = [code.cpu().numpy().astype(self._dtype) for code in (shared, unique)]
+                shared, unique = one.scores(batch, batch.counts)
+            pair = [each.cpu().numpy().astype(self._dtype) for each in (shared, unique)]
             found.append((pair[0], pair[1]))
         return found
 
@@ -251,19 +253,19 @@ class SharedUniqueCodes(Face):
         tables = self._read(X, sources, reset=False)
         names = matched(tables, self.source_names_, sources is not None)
         self._check_features(tables)
-        return tables, names, self._codes(self._observed(tables), names)
+        return tables, names, self._scores(self._observed(tables), names)
 
-    def _kept_codes(
+    def _kept_scores(
         self, X: ObservedEntries, sources: Any
     ) -> tuple[Tables, list[Any], list[tuple[Values, Values]]]:
-        """Read entries of the tables that were fitted, and return the codes of these."""
+        """Read entries of the tables that were fitted, and return the scores of these."""
         check_is_fitted(self)
         tables = self._read(X, sources, reset=False)
         named = tables.container == "dict" or X.sources is not None
         names = tables.names if named else self.source_names_[: len(tables.names)]
         check_known(names, self.source_names_)
         self._check_features(tables)
-        return tables, names, [(self.shared_codes_[k], self.unique_codes_[k]) for k in names]
+        return tables, names, [(self.shared_scores_[k], self.unique_scores_[k]) for k in names]
 
     def _check_features(self, tables: Tables) -> None:
         columns = next(iter(self._labels.values()))[1]
@@ -271,17 +273,17 @@ class SharedUniqueCodes(Face):
             check_features(tables, place, self.n_features_in_, columns, type(self).__name__)
 
     @torch.no_grad()
-    def _decode(self, codes: Values, name: Any) -> Values:
-        """Return what is predicted of codes, on the scale of the link."""
+    def _decode(self, scores: Values, name: Any) -> Values:
+        """Return what is predicted of scores, on the scale of the link."""
         decoder, device = self._network().decoder, self._device()
-        values = torch.as_tensor(codes, dtype=torch.float32, device=device)
-        found: Values = decoder(values, [len(codes)]).cpu().numpy().astype(self._dtype)
+        values = torch.as_tensor(scores, dtype=torch.float32, device=device)
+        found: Values = decoder(values, [len(scores)]).cpu().numpy().astype(self._dtype)
         start = centre_of(self.centres_, name)
         found = found * self._unit() + (0.0 if start is None else start)
         return found.astype(self._dtype)
 
     def _decoded(self, name: Hashable, part: Part) -> Values:
-        shared, unique = self.shared_codes_[name], self.unique_codes_[name]
+        shared, unique = self.shared_scores_[name], self.unique_scores_[name]
         both = self._decode(shared + unique, name)
         if part == "both":
             expected: Values = link(self.loss_, both)
@@ -293,7 +295,7 @@ class SharedUniqueCodes(Face):
         return found.astype(self._dtype)
 
     def _filled(self, X: Any, sources: Any, *, everywhere: bool) -> Any:
-        tables, names, codes = self._encoded(X, sources)
+        tables, names, scores = self._encoded(X, sources)
         if tables.has_sparse:
             raise ValueError(
                 "What is predicted would fill up a sparse table: give a dense one, with NaN where "
@@ -301,7 +303,7 @@ class SharedUniqueCodes(Face):
             )
         filled = [
             link(self.loss_, self._decode(shared + unique, name))
-            for name, (shared, unique) in zip(names, codes, strict=True)
+            for name, (shared, unique) in zip(names, scores, strict=True)
         ]
         if not everywhere:
             given = [to_numpy(table) for table in tables.values]
