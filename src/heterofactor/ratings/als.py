@@ -162,6 +162,52 @@ def in_gauge(tastes: Tastes) -> Tastes:
     )
 
 
+def centred(tastes: Tastes) -> Tastes:
+    """Return the same predictions, in gauge, with offsets and tastes that are zero on average.
+
+    Whoever is not known has neither, and is so expected to be like the average one.
+
+    Parameters
+    ----------
+    tastes : Tastes
+        Any.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.ratings.als import centred
+    >>> from heterofactor.ratings.tastes import Tastes
+    >>> rng = np.random.default_rng(0)
+    >>> shapes = [(1,), (1, 9), (1, 4), (1, 9, 2), (1, 4, 2), (1, 2, 9, 1), (1, 4, 1)]
+    >>> before = Tastes(*(rng.normal(size=shape) for shape in shapes), np.array([0, 0, 1, 1]))
+    >>> after, pairs = centred(before), np.indices((9, 4)).reshape(2, -1)
+    >>> bool(np.allclose(after.at(*pairs), before.at(*pairs)))
+    True
+    >>> bool(np.allclose(after.rows.mean(axis=1), 0))
+    True
+    """
+    middle, own = tastes.rows.mean(axis=1), tastes.own_rows.mean(axis=2)
+    by_column = tastes.column_offsets + np.einsum("snk,sk->sn", tastes.columns, middle)
+    by_column += np.einsum("snk,snk->sn", tastes.own_columns, own[:, tastes.group])
+    tastes = in_gauge(
+        replace(
+            tastes,
+            rows=tastes.rows - middle[:, None],
+            own_rows=tastes.own_rows - own[:, :, None],
+        )
+    )
+    middle = tastes.columns.mean(axis=1)
+    by_row = tastes.row_offsets + np.einsum("snk,sk->sn", tastes.rows, middle)
+    means = by_row.mean(axis=1), by_column.mean(axis=1)
+    return replace(
+        tastes,
+        mean=tastes.mean + means[0] + means[1],
+        row_offsets=by_row - means[0][:, None],
+        column_offsets=by_column - means[1][:, None],
+        columns=tastes.columns - middle[:, None],
+    )
+
+
 def _sources(ratings: Ratings, values: Array, group: Codes) -> Entries:
     """Return one sparse matrix for each group, rows across."""
     shape = (len(ratings.users), len(ratings.items))

@@ -18,7 +18,7 @@ import numpy as np
 import scipy.sparse
 
 from heterofactor.kernels import Lines, predict, solve
-from heterofactor.ratings.als import in_gauge
+from heterofactor.ratings.als import centred
 from heterofactor.ratings.groups import places_in_groups
 from heterofactor.ratings.normals import Likeness, draw_around, draw_population, likeness
 from heterofactor.ratings.reading import Array, Codes, Ratings
@@ -98,7 +98,7 @@ def draw_tastes(
     parts = {name: np.stack([draw[name] for draw in draws]) for name in state}
     row, column = parts.pop("row"), parts.pop("column")
     noise = parts.pop("noise")[:, None] / np.sqrt(parts.pop("row_weights"))
-    return in_gauge(
+    return centred(
         Tastes(
             mean=np.full(n_draws, layout.mean),
             row_offsets=row[..., 0],

@@ -7,13 +7,12 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 import torch
-from sklearn.cluster import KMeans
-from sklearn.preprocessing import normalize
 from sklearn.utils import check_random_state
 
 from heterofactor.batches import Pattern
 from heterofactor.networks import AutoEncoder, Layer, Layers
 from heterofactor.ratings.autoencoders import RatingAutoEncoder, half_is_fast
+from heterofactor.ratings.groups import read_groups
 
 
 class RatingHAE(RatingAutoEncoder):
@@ -60,7 +59,7 @@ class RatingHAE(RatingAutoEncoder):
     ----------
     users_, items_ : Index
         Who and what was seen.
-    groups_ : Series
+    item_groups_ : Series
         The group of every item.
     item_scores_, user_basis_, user_offsets_ : array
         A prediction is the product of the scores of item and user, and the user's offset.
@@ -81,7 +80,7 @@ class RatingHAE(RatingAutoEncoder):
     >>> model = RatingHAE(n_hidden=20, n_folds=2, ridge=(0.01, 0.1), learning_rate=0.05)
     >>> _ = model.set_params(random_state=0).fit(ratings, {"tea": "hot", "ale": "cold"})
     >>> model.predict(ratings).round()
-    array([5., 1., 4., 2.])
+    array([5., 1., 4., 2.], dtype=float32)
     """
 
     def __init__(
@@ -117,26 +116,26 @@ class RatingHAE(RatingAutoEncoder):
         self.rating = rating
         self.random_state = random_state
 
-    def fit(self, ratings: pd.DataFrame, item_groups: Any) -> Self:
+    def fit(self, ratings: pd.DataFrame, item_groups: Any = None) -> Self:
         """Train on ratings.
 
         Parameters
         ----------
         ratings : DataFrame
             One rating in each row: user, item, rating.
-        item_groups : Series or dict, or DataFrame
-            The group of every item; or flags of the items, indexed by item, which are divided by
-            their norm and clustered by k-means.
+        item_groups : Series, dict, array or DataFrame, optional
+            Labels by item, or a table of flags indexed by item, such as genres, whose rows are
+            brought to one length and clustered. Without any, all items are in one group.
 
         Returns
         -------
         self
         """
-        self._check(ratings, [self.item])
-        items = pd.Index(pd.unique(ratings[self.item]))
+        known = self._read(ratings)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        self.groups_ = grouped_items(item_groups, items, self.n_groups, seed)
-        return self._fit(ratings, self.groups_)
+        names, group = read_groups(item_groups, known.items, "item", self.n_groups, seed)
+        self.item_groups_ = pd.Series(names[group], index=known.items, name="group")
+        return self._fit(known, group)
 
     def _inputs(self, pattern: Pattern, ratings: Any) -> tuple[Any, Pattern]:
         """Return the ratings, and beside them ones where there is a rating."""
@@ -176,40 +175,3 @@ class RatingHAE(RatingAutoEncoder):
         return AutoEncoder(
             Layers(shared), Layers(unique), Layers([last]), self.n_folds, self.dropout[0]
         )
-
-
-def grouped_items(groups: Any, items: pd.Index, n_groups: int, seed: int) -> pd.Series:
-    """Return the group of every item.
-
-    Parameters
-    ----------
-    groups : Series or dict, or DataFrame
-        Labels, or flags to be clustered.
-    items : Index
-        Whose groups are asked for.
-    n_groups : int
-        How many clusters to make of flags.
-    seed : int
-        Of the clusters' start.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from heterofactor.ratings.hae_ratings import grouped_items
-    >>> grouped_items({"tea": "hot", "ale": "cold"}, pd.Index(["tea"]), 10, 0).to_dict()
-    {'tea': 'hot'}
-    """
-    known = groups if isinstance(groups, pd.DataFrame) else pd.Series(groups)
-    missing = items.difference(known.index)
-    if len(missing):
-        raise ValueError(
-            f"item_groups= says nothing of item {missing[0]!r}, nor of {len(missing) - 1} others: "
-            "give every item that is rated its group, or flags."
-        )
-    known = known.loc[items]
-    if isinstance(known, pd.Series):
-        return known
-    flags = normalize(known.to_numpy(dtype=float))
-    clusters = min(n_groups, len(np.unique(flags, axis=0)))
-    found = KMeans(clusters, n_init=10, random_state=seed).fit_predict(flags)
-    return pd.Series(found, index=items)

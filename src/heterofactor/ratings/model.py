@@ -8,22 +8,22 @@ from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
-from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from heterofactor.ratings.als import fit_tastes
+from heterofactor.ratings.face import RatingFace, place_of
 from heterofactor.ratings.gibbs import draw_tastes
 from heterofactor.ratings.groups import read_groups
 from heterofactor.ratings.offsets import read_features
-from heterofactor.ratings.reading import Array, Codes, Columns, Ratings, read_pairs, read_ratings
+from heterofactor.ratings.reading import Array, Codes, Ratings, read_ratings
 from heterofactor.ratings.settings import ROUNDS, check_settings
 from heterofactor.ratings.tastes import Ridge, Tastes
 
 PARTS = ["mean", "user", "item", "shared", "unique"]
 
 
-class RatingModel(BaseEstimator):
+class RatingModel(RatingFace):
     r"""Predict ratings from offsets, a shared taste, and a taste unique to each group of items.
 
     A rating of an item in group :math:`g` is expected at
@@ -174,7 +174,7 @@ class RatingModel(BaseEstimator):
                 "item_groups and user_groups are both given: tastes can be unique to groups of "
                 "items or of users, not of both. Leave one out; it may serve as features."
             )
-        known = read_ratings(ratings, self._columns())
+        known = self._read(ratings)
         seed = int(check_random_state(self.random_state).randint(np.iinfo(np.int32).max))
         self._by_users = user_groups is None
         given, ids, what = item_groups, known.items, "item"
@@ -192,8 +192,7 @@ class RatingModel(BaseEstimator):
             features if self._by_users else features[::-1],
             seed,
         )
-        self._known, self._group_names = known, None if given is None else names
-        self.scale_ = (float(known.values.min()), float(known.values.max()))
+        self._group_names = None if given is None else names
         return self
 
     def _fitted(
@@ -226,23 +225,6 @@ class RatingModel(BaseEstimator):
             n_rounds=self.n_rounds or ROUNDS["gibbs"],
             seed=seed,
         )
-
-    def predict(self, pairs: pd.DataFrame) -> Array:
-        """Return what is expected of each pair.
-
-        Parameters
-        ----------
-        pairs : DataFrame
-            With a user and an item in each row, in any order; other columns are not used. Unknown
-            ids are allowed (see the notes of the class).
-
-        Returns
-        -------
-        array of float
-            One number for each row, in the order of the rows.
-        """
-        check_is_fitted(self)
-        return self._clipped(self._tastes.at(*self._turned(*self._places(pairs))))
 
     def predict_parts(self, pairs: pd.DataFrame) -> pd.DataFrame:
         """Return of what the expected rating of each pair is made.
@@ -296,46 +278,6 @@ class RatingModel(BaseEstimator):
             {name: self._clipped(bound) for name, bound in bounds.items()}, index=pairs.index
         )
 
-    def score(self, ratings: pd.DataFrame) -> float:
-        """Return minus the root of the mean squared error, so that more is better.
-
-        Parameters
-        ----------
-        ratings : DataFrame
-            As for `fit`; weights and times are not used.
-        """
-        error = self.predict(ratings) - ratings[self.rating].to_numpy(dtype=float)
-        return -float(np.sqrt(np.mean(error**2)))
-
-    def recommend(
-        self, user: Hashable, n: int = 10, *, exclude_seen: bool = True
-    ) -> pd.Series[float]:
-        """Return the items that a user is expected to rate highest.
-
-        Parameters
-        ----------
-        user
-            An id. To one that is not known, what most like is recommended.
-        n : int
-            How many.
-        exclude_seen : bool
-            Leave out what the user has rated.
-
-        Returns
-        -------
-        Series
-            What is expected, by item, the best first.
-        """
-        check_is_fitted(self)
-        place = self._place(self.users_, user)
-        item = np.arange(len(self.items_))
-        expected = self._tastes.at(*self._turned(np.full(len(item), place), item))
-        if exclude_seen:
-            expected[self._known.item[self._known.user == place]] = -np.inf
-        best = np.argsort(-expected, kind="stable")[:n]
-        best = best[np.isfinite(expected[best])]
-        return pd.Series(self._clipped(expected[best]), index=self.items_[best], name="expected")
-
     def similar_items(self, item: Hashable, n: int = 10) -> pd.Series[float]:
         """Return the items that appeal to the same users.
 
@@ -353,7 +295,7 @@ class RatingModel(BaseEstimator):
             item; offsets, which make an item popular, do not count.
         """
         check_is_fitted(self)
-        place = self._place(self.items_, item)
+        place = place_of(self.items_, item)
         if place < 0:
             raise KeyError(f"Item {item!r} was never rated: nothing is known that is like it.")
         tastes = self._tastes
@@ -378,7 +320,7 @@ class RatingModel(BaseEstimator):
         terms = self.predict_parts(pair).iloc[0]
         terms["expected"] = terms.sum()
         ids, group = (self.items_, item) if self._by_users else (self.users_, user)
-        place = self._place(ids, group)
+        place = place_of(ids, group)
         if self._group_names is None or place < 0:
             return terms.rename(None)
         return terms.rename(self._group_names[self._tastes.group[place]])
@@ -418,16 +360,6 @@ class RatingModel(BaseEstimator):
         self._tastes = learn(turned, ridge)
 
     @property
-    def users_(self) -> pd.Index[Any]:
-        """The ids of the users that are known."""
-        return self._known.users
-
-    @property
-    def items_(self) -> pd.Index[Any]:
-        """The ids of the items that are known."""
-        return self._known.items
-
-    @property
     def mean_(self) -> float:
         """What is expected of an unknown pair."""
         return float(np.mean(self._tastes.mean))
@@ -461,24 +393,12 @@ class RatingModel(BaseEstimator):
             return None
         return pd.Series(self._group_names[self._tastes.group], index=ids, name="group")
 
-    def _places(self, pairs: pd.DataFrame) -> tuple[Codes, Codes]:
-        """Return where users and items of pairs are; -1 for those that are not known."""
-        found = read_pairs(pairs, self._columns(), "pairs")
-        user = self.users_.get_indexer(pd.Index(found["user"]))
-        return user, self.items_.get_indexer(pd.Index(found["item"]))
+    def _expected(self, user: Codes, item: Codes) -> Array:
+        return self._tastes.at(*self._turned(user, item))
 
     def _turned(self, user: Any, item: Any) -> tuple[Any, Any]:
         """Exchange users and items for rows and columns, or the other way round."""
         return (user, item) if self._by_users else (item, user)
-
-    def _place(self, ids: pd.Index[Any], one: Hashable) -> int:
-        return int(ids.get_indexer(pd.Index([one]))[0])
-
-    def _clipped(self, expected: Array) -> Array:
-        return np.clip(expected, *self.scale_) if self.clip else expected
-
-    def _columns(self) -> Columns:
-        return Columns(self.user, self.item, self.rating, self.weight, self.time)
 
     def _ridge(self) -> Ridge:
         of_user, of_item = self.offset_ridge

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+import numpy as np
 import pandas as pd
 
 from heterofactor.networks import AutoEncoder, Layer, Layers
@@ -65,7 +66,7 @@ class SparseFC(RatingAutoEncoder):
     ... })
     >>> model = SparseFC(n_hidden=10, ridge=0.01, learning_rate=0.05, random_state=0)
     >>> model.fit(ratings).predict(ratings).round()
-    array([5., 1., 4., 2.])
+    array([5., 1., 4., 2.], dtype=float32)
     """
 
     def __init__(
@@ -105,7 +106,8 @@ class SparseFC(RatingAutoEncoder):
         -------
         self
         """
-        return self._fit(ratings, None)
+        known = self._read(ratings)
+        return self._fit(known, np.zeros(len(known.items), dtype=np.intp))
 
     def _network(self, n_users: int, n_groups: int, generator: Any) -> AutoEncoder:
         kernel: dict[str, Any] = {"kernel": "compact", "n_kernel": self.n_kernel}
