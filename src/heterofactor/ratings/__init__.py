@@ -1,5 +1,27 @@
 """Ratings of items by users: tastes for all items, and tastes unique to groups of them."""
 
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from heterofactor.ratings.model import RatingModel
 
-__all__ = ["RatingModel"]
+if TYPE_CHECKING:
+    from heterofactor.ratings.hae_ratings import RatingHAE
+    from heterofactor.ratings.sparsefc import SparseFC
+
+__all__ = ["RatingHAE", "RatingModel", "SparseFC"]
+
+# Imported when they are asked for, because they need torch.
+NETWORKS = {"RatingHAE": "hae_ratings", "SparseFC": "sparsefc"}
+
+
+def __getattr__(name: str) -> Any:
+    """Import what needs torch when it is asked for."""
+    if name not in NETWORKS:
+        raise AttributeError(f"module 'heterofactor.ratings' has no attribute {name!r}")
+    try:
+        return getattr(import_module(f"heterofactor.ratings.{NETWORKS[name]}"), name)
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f"{name} needs torch: pip install 'heterofactor[hae]'.") from error
