@@ -10,7 +10,6 @@ from __future__ import annotations
 import multiprocessing
 import os
 import platform
-import resource
 import statistics
 import sys
 import time
@@ -23,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 import sklearn.decomposition  # noqa: F401  loads the BLAS and OpenMP that threadpoolctl reports
+from memory import resident
 from report import Seconds
 from threadpoolctl import threadpool_info
 
@@ -99,21 +99,10 @@ def _measure_peak(
 ) -> None:
     warm_up()
     data = load()
-    before = _resident("VmRSS")
+    before = resident("VmRSS")
     answer = use(data)
-    sender.send(_resident("VmHWM") - before)
+    sender.send(resident("VmHWM") - before)
     del answer
-
-
-def _resident(which: str) -> int:
-    """Return bytes of memory held now (VmRSS) or at most so far (VmHWM); elsewhere the latter."""
-    status = Path("/proc/self/status")
-    if status.exists():
-        lines = dict(line.split(":", 1) for line in status.read_text().splitlines())
-        return int(lines[which].split()[0]) * 1024
-    # ru_maxrss would do on Linux too, had it not the parent's mark to start from
-    unit = 1 if sys.platform == "darwin" else 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit
 
 
 def describe_machine() -> dict[str, str]:
