@@ -28,6 +28,20 @@ def test_the_last_rating_of_a_pair_counts() -> None:
     assert read_ratings(twice, Columns()).values.tolist() == [2, 4]
 
 
+def test_of_many_ratings_the_last_of_each_pair_is_kept_in_order(seed: int) -> None:
+    # enough ids for codes of two bytes, few enough pairs that many come twice
+    rng = np.random.default_rng(seed)
+    many = pd.DataFrame({"user": rng.integers(0, 700, 5000), "item": rng.integers(0, 9, 5000)})
+    many["rating"], many["time"] = rng.random(5000), rng.integers(0, 50, 5000)
+    found = read_ratings(many, Columns())
+    by_hand = {}
+    for row in many.sort_values("time", kind="stable").itertuples():
+        by_hand[row.user, row.item] = row.rating
+    pairs = sorted(by_hand)
+    assert list(zip(found.users[found.user], found.items[found.item], strict=True)) == pairs
+    assert found.values.tolist() == [by_hand[pair] for pair in pairs]
+
+
 def test_ratings_of_weight_zero_are_not_there() -> None:
     ratings = read_ratings(table(weight=[1, 0, 2]), Columns())
     assert ratings.users.tolist() == ["b"]

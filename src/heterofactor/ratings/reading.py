@@ -130,17 +130,28 @@ def read_ratings(table: Any, columns: Columns) -> Ratings:
     order = np.arange(len(values))
     if columns.time in table.columns:
         order = np.argsort(table[columns.time].to_numpy(), kind="stable")
-    kept = ~pairs.iloc[order].duplicated(keep="last").to_numpy()
-    order = np.sort(order[kept])
-    order = order[weights[order] > 0]
-    user, users = pd.factorize(pairs["user"].iloc[order], sort=True)
-    item, items = pd.factorize(pairs["item"].iloc[order], sort=True)
+    by_user, user_ids = pd.factorize(pairs["user"], sort=True)
+    by_item, item_ids = pd.factorize(pairs["item"], sort=True)
     # by user and item, so that the order of the rows does not matter
-    placed = np.lexsort((item, user))
-    order = order[placed]
-    return Ratings(
-        pd.Index(users), pd.Index(items), user[placed], item[placed], values[order], weights[order]
-    )
+    keys = _narrow(by_item, len(item_ids)), _narrow(by_user, len(user_ids))
+    order = order[np.lexsort([key[order] for key in keys])]
+    last = np.ones(len(order), dtype=bool)
+    last[:-1] = (np.diff(by_user[order]) != 0) | (np.diff(by_item[order]) != 0)
+    order = order[last & (weights[order] > 0)]
+    user, users = _still_there(by_user[order], pd.Index(user_ids))
+    item, items = _still_there(by_item[order], pd.Index(item_ids))
+    return Ratings(users, items, user, item, values[order], weights[order])
+
+
+def _narrow(codes: Codes, count: int) -> Codes:
+    """Return codes in as few bytes as they need: NumPy sorts those of two bytes by radix."""
+    return codes.astype(np.min_scalar_type(count))
+
+
+def _still_there(codes: Codes, ids: pd.Index[Any]) -> tuple[Codes, pd.Index[Any]]:
+    """Drop ids that no code stands for."""
+    present = np.bincount(codes, minlength=len(ids)) > 0
+    return (np.cumsum(present) - 1)[codes], ids[present]
 
 
 def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
