@@ -376,7 +376,8 @@ class Entries:
         count = len(self.widths)
         if precision is None:
             return np.zeros((count, 0, 0), example.dtype)
-        return np.ascontiguousarray(np.broadcast_to(precision, (count, *precision.shape[-2:])))
+        # a copy: of a stack of one, what is broadcast is read-only, which compiles loops anew
+        return np.array(np.broadcast_to(precision, (count, *precision.shape[-2:])), order="C")
 
 
 def _flat(stack: Array) -> Array:

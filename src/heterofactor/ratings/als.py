@@ -19,7 +19,7 @@ import scipy.sparse
 
 from heterofactor.entries import Entries
 from heterofactor.ratings.groups import places_in_groups
-from heterofactor.ratings.offsets import fit_offsets
+from heterofactor.ratings.offsets import expected_offsets
 from heterofactor.ratings.reading import Array, Codes, Ratings
 from heterofactor.ratings.tastes import Ridge, Tastes
 
@@ -77,10 +77,10 @@ def fit_tastes(
     >>> tastes.rows.shape, tastes.own_rows.shape
     ((3, 40, 2), (3, 2, 40, 1))
     """
-    expected = fit_offsets(ratings, (ridge.row, ridge.column), features).expected
+    expected = expected_offsets(ratings, (ridge.row, ridge.column), features)
     values = ratings.values - expected.at(ratings.user, ratings.item)
     place = places_in_groups(group)
-    source = _sources(ratings, values, group)
+    source = _sources(ratings, values, group, place)
     fits = []
     for stream in np.random.default_rng(seed).spawn(n_fits):
         columns = SPREAD * stream.standard_normal((len(group), n_shared))
@@ -208,16 +208,18 @@ def centred(tastes: Tastes) -> Tastes:
     )
 
 
-def _sources(ratings: Ratings, values: Array, group: Codes) -> Entries:
+def _sources(ratings: Ratings, values: Array, group: Codes, place: Codes) -> Entries:
     """Return one sparse matrix for each group, rows across."""
-    shape = (len(ratings.users), len(ratings.items))
-    parts = []
-    for entries in (values, ratings.weights):
-        whole = scipy.sparse.csc_array((entries, (ratings.user, ratings.item)), shape)
-        parts.append([whole[:, np.flatnonzero(group == g)].tocsr() for g in range(group.max() + 1)])
-    tables, weights = parts
-    given = [weight.data for weight in weights] if ratings.weighted else None
-    return Entries.stack(tables, given)
+    n_rows, widths = len(ratings.users), np.bincount(group)
+    of_each, n2 = group[ratings.item], int(widths.max())
+    at = of_each * n_rows + ratings.user, of_each * n2 + place[ratings.item]
+    blocks = scipy.sparse.csr_array(
+        (np.arange(len(values)), at), (len(widths) * n_rows, len(widths) * n2)
+    )
+    blocks.sort_indices()
+    order = blocks.data
+    weights = ratings.weights[order] if ratings.weighted else None
+    return Entries(blocks.indptr, blocks.indices, values[order], tuple(widths.tolist()), weights)
 
 
 def _by_group(columns: Array, group: Codes, place: Codes, source: Entries) -> Array:

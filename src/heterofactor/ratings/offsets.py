@@ -100,6 +100,32 @@ def fit_offsets(
     return found
 
 
+def expected_offsets(
+    ratings: Ratings, ridge: tuple[float, float], features: tuple[Array | None, Array | None]
+) -> Offsets:
+    """Return the mean, and of the offsets only what features say of them.
+
+    Parameters
+    ----------
+    ratings, ridge, features
+        As for `fit_offsets`.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.offsets import expected_offsets
+    >>> from heterofactor.ratings.reading import Columns, read_ratings
+    >>> table = pd.DataFrame({"user": list("aabb"), "item": list("xyxy"), "rating": [1, 3, 2, 4]})
+    >>> offsets = expected_offsets(read_ratings(table, Columns()), (1.0, 1.0), (None, None))
+    >>> offsets.mean, offsets.user.tolist()
+    (2.5, [0.0, 0.0])
+    """
+    if all(given is None for given in features):
+        mean = float(np.average(ratings.values, weights=ratings.weights))
+        return Offsets(mean, np.zeros(len(ratings.users)), np.zeros(len(ratings.items)))
+    return fit_offsets(ratings, ridge, features).expected
+
+
 def _sums(places: Codes, entries: Array, example: Array) -> Array:
     return np.bincount(places, entries, len(example)).astype(float)
 
