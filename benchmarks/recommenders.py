@@ -104,20 +104,24 @@ class Bench:
         The interpreter of a package that is not installed beside this one.
     remembered : Path
         Of what was measured before, a line for each job.
+    idle : bool
+        Run nothing: only what is remembered is there.
     """
 
-    def __init__(self, pythons: dict[str, str], remembered: Path) -> None:
-        self.pythons, self.remembered = pythons, remembered
+    def __init__(self, pythons: dict[str, str], remembered: Path, idle: bool = False) -> None:
+        self.pythons, self.remembered, self.idle = pythons, remembered, idle
         self.missing: set[str] = set()
         self.answers: dict[str, dict[str, Any]] = {}
 
     def run(self, job: Job) -> dict[str, Any] | None:
-        """Return what a job took; None if its package is missing."""
+        """Return what a job took; None if its package is missing, or it was not measured."""
         if job.package in self.missing:
             return None
         key = json.dumps(asdict(replace(job, name="", data=Path(job.data).name)), sort_keys=True)
         if key not in self.answers:
             self._remember()
+        if key not in self.answers and self.idle:
+            return None
         if key not in self.answers:
             load = os.getloadavg()[0]
             answer = self._measured(job)
@@ -171,7 +175,8 @@ def packages(bench: Bench, data: str, train: str, which: str, seconds: float) ->
         two = bench.run(replace(job, threads=2)) if threaded else None
         ratio: Any = None if svd is None else svd["cpu"] / one["cpu"]
         cpu: Any = one["cpu"]
-        if job.name == "RatingModel als, one fit" and which == MADE and ratio is not None:
+        promised = job.name in ("RatingModel als", "RatingModel als, one fit") and which == MADE
+        if promised and ratio is not None:
             ratio = Bound(ratio, at_least=FASTER)
         if job.name == "RatingModel als" and which == MOVIELENS:
             cpu = Bound(cpu, QUICK)
@@ -210,7 +215,7 @@ def chosen(bench: Bench, train: str) -> Iterable[Job]:
             job = replace(peer, settings=peer.settings | settings, data=train)
             if (answer := bench.run(job)) is not None:
                 found.append((answer["rmse"], len(found), settings, job))
-        if found:
+        if found and len(found) == len(GRIDS[peer.name]):
             _, _, settings, job = min(found)
             words = ", ".join(f"{name}={value}" for name, value in settings.items())
             yield replace(job, name=f"{peer.name}, {words}")
@@ -272,6 +277,8 @@ def compiled(bench: Bench, data: str, which: str, seconds: float) -> Table:
         answer = bench.run(_timed(job, data, seconds))
         plain = bench.run(replace(job, data=data, without=["numba"]))
         first = bench.run(replace(job, data=data, fresh=True))
+        if answer is None or plain is None or first is None:
+            continue
         rows.append(
             {
                 "what": job.name,
@@ -334,13 +341,15 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=5, help="of fits that are timed together")
     parser.add_argument("--python", nargs=2, action="append", metavar=("PACKAGE", "PYTHON"))
     parser.add_argument("--remember", type=Path, help="a file of jobs that need not run again")
+    parser.add_argument("--idle", action="store_true", help="run nothing: write what is remembered")
     parser.add_argument("--output", type=Path, default=HERE / "results")
     options = parser.parse_args()
 
     machine, tables = describe_machine(), []
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        bench = Bench(dict(options.python or []), options.remember or folder / "remembered")
+        remembered = options.remember or folder / "remembered"
+        bench = Bench(dict(options.python or []), remembered, options.idle)
         makers = {}
         if options.only != "made" and options.folder is not None:
             makers[MOVIELENS] = lambda path: write_movielens(options.folder, path)
