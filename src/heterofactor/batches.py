@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import copy
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -59,9 +59,25 @@ class Pattern:
         """Return its transpose."""
         return _csr(self._turned, self._across, values[self.order], self.shape[::-1])
 
+    def taken(self, rows: Tensor) -> tuple[Pattern, Tensor]:
+        """Return the pattern of some rows, and which of the entries these are."""
+        places, lines = _ranges(self._starts, rows)
+        columns = self.columns[places].cpu().numpy()
+        shape = (len(rows), self.shape[1])
+        return Pattern(lines.cpu().numpy(), columns, shape, str(rows.device)), places
+
 
 def _starts(lines: Any, count: int) -> Any:
     return np.concatenate([[0], np.cumsum(np.bincount(lines, minlength=count))])
+
+
+def _ranges(starts: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the places of all entries of some rows, and of which of these rows each one is."""
+    counts = starts[rows + 1] - starts[rows]
+    lines = torch.arange(len(rows), device=rows.device).repeat_interleave(counts)
+    before = torch.cumsum(counts, 0) - counts
+    within = torch.arange(len(lines), device=rows.device) - before[lines]
+    return starts[rows][lines] + within, lines
 
 
 def _csr(starts: Tensor, columns: Tensor, values: Tensor, shape: tuple[int, int]) -> Tensor:
@@ -116,7 +132,7 @@ class DenseBatch:
     inputs : tensor of shape (n_samples, n_features)
         Zero where nothing was observed.
     positions : tensor of int or None
-        Of what is to be predicted, counted row by row; None for everything.
+        Of what is to be predicted, counted row by row, and sorted; None for everything.
     targets : tensor
         What was observed there.
     offsets : tensor
@@ -148,6 +164,19 @@ class DenseBatch:
     def thinned(self, share: float) -> DenseBatch:
         """Return the same with some inputs left out at random, and the others larger by as much."""
         return replace(self, inputs=torch.nn.functional.dropout(self.inputs, share))
+
+    def taken(self, rows: Tensor, counts: list[int]) -> DenseBatch:
+        """Return the batch of some samples, still sorted by source."""
+        width = self.inputs.shape[1]
+        if self.positions is None:
+            everything = torch.arange(width, device=rows.device)
+            places, positions = (rows[:, None] * width + everything).reshape(-1), None
+        else:
+            edges = width * torch.arange(len(self.inputs) + 1, device=rows.device)
+            places, lines = _ranges(torch.searchsorted(self.positions, edges), rows)
+            positions = lines * width + self.positions[places] % width
+        targets, offsets = self.targets[places], self.offsets[places]
+        return DenseBatch(counts, self.inputs[rows], positions, targets, offsets)
 
     def pick(self, table: Tensor) -> Tensor:
         """Return the entries of a table that are to be predicted."""
@@ -233,6 +262,15 @@ class EntryBatch:
         made._matrices = {}
         return made
 
+    def taken(self, rows: Tensor, counts: list[int]) -> EntryBatch:
+        """Return the batch of some samples, still sorted by source."""
+        pattern, places = self._pattern.taken(rows)
+        asked, at = (pattern, places)
+        if self.asked is not self._pattern:
+            asked, at = self.asked.taken(rows)
+        targets, offsets = self.targets[at], self.offsets[at]
+        return EntryBatch(counts, pattern, self._inputs[places], asked, targets, offsets)
+
     def dense(self) -> Tensor:
         """Return the inputs as one dense matrix."""
         return self._pattern.matrix(self._inputs).to_dense()
@@ -247,6 +285,54 @@ class EntryBatch:
 
 
 Batch = DenseBatch | EntryBatch
+
+
+def pieces(batch: Batch, count: int, rng: np.random.Generator) -> Iterator[Batch]:
+    """Divide samples at random into batches of one size, with a fair share of every source in each.
+
+    Parameters
+    ----------
+    batch : Batch
+    count : int
+        How many batches, at most as many as there are samples; one is all samples as they are.
+    rng : numpy Generator
+
+    Yields
+    ------
+    Batch
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from heterofactor.batches import DenseBatch, pieces
+    >>> entries = torch.arange(12.0)
+    >>> batch = DenseBatch([4, 2], entries.reshape(6, 2), None, entries, 0 * entries)
+    >>> [piece.counts for piece in pieces(batch, 2, np.random.default_rng(0))]
+    [[2, 1], [2, 1]]
+    """
+    if count <= 1:
+        yield batch
+        return
+    source = np.repeat(np.arange(len(batch.counts)), batch.counts)
+    # every source is spread evenly over the line from 0 to 1, which is then cut
+    place = np.concatenate([(rng.permutation(n) + rng.random()) / max(n, 1) for n in batch.counts])
+    for rows in np.array_split(np.argsort(place, kind="stable"), count):
+        counts = np.bincount(source[rows], minlength=len(batch.counts)).tolist()
+        yield batch.taken(torch.as_tensor(np.sort(rows), device=batch.targets.device), counts)
+
+
+def divided(batch: Batch | None, count: int) -> list[Batch]:
+    """Divide samples into batches that stay: for what is only measured, and fits no better at once.
+
+    Examples
+    --------
+    >>> from heterofactor.batches import divided
+    >>> divided(None, 3)
+    []
+    """
+    if batch is None:
+        return []
+    return list(pieces(batch, min(count, sum(batch.counts)), np.random.default_rng(0)))
 
 
 def grouped(rows: Tensor, weight: Tensor, counts: Sequence[int]) -> Tensor:

@@ -2,26 +2,23 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Hashable, Sequence
-from numbers import Integral, Real
+from numbers import Real
 from typing import Any, Literal, Self
 
 import numpy as np
 import pandas as pd
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
+from heterofactor.engines import ENGINES
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import LOSSES, Loss, at_noise
-from heterofactor.networks import (
-    ACTIVATIONS,
-    KERNELS,
-    AutoEncoder,
-    MakeNetwork,
-    make_networks,
-    seeded,
-)
+from heterofactor.network_settings import check_networks, check_settings
+from heterofactor.networks import AutoEncoder, MakeNetwork, make_networks, seeded
 from heterofactor.samples import (
     Seen,
     batch_of,
@@ -31,7 +28,9 @@ from heterofactor.samples import (
     spread_of,
     start_of,
 )
-from heterofactor.solvers.autoencoder import TRAINING, Objective, Run, Schedule, averaging, joint
+from heterofactor.search import MakeEngine
+from heterofactor.solvers.autoencoder import Objective, Run, Schedule, joint
+from heterofactor.solvers.network_averaging import averaging
 from heterofactor.tables import Centre, read_tables
 from heterofactor.trained import TrainedNetworks
 
@@ -73,6 +72,14 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
     solver : {"joint", "averaging"}
         One optimiser for everything, or Algorithm 2 of the paper: sources train copies of the
         shared encoder and of the decoder, which are averaged every round.
+    engine : {"threads", "serial"} or callable
+        Where the sources' steps run with ``solver="averaging"``, as for `HMF`.
+    n_local_steps : int
+        How often a source goes through its samples between two averages, with
+        ``solver="averaging"``.
+    batch_size : int, optional
+        Samples for one step, drawn from all sources in proportion, for data that are large: a round
+        goes through all samples, in so many steps. One step on all samples if left out.
     centre : {"source", "global", None}
         Subtract from every feature its mean within each source, its mean over all sources, or
         nothing.
@@ -86,7 +93,7 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
     learning_rate : float
         The largest one of AdamW; it rises, and falls as a cosine.
     max_rounds : int
-        When to stop at the latest. Every round is a step on all samples.
+        When to stop at the latest. Every round goes through all samples.
     validation : float
         Share of the observed entries that are held out, to stop in time; with 0, training goes on
         to `max_rounds`.
@@ -119,7 +126,7 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
     converged_ : bool
         Whether training stopped because held-out entries were predicted no better.
     stopped_ : str
-        Why it stopped.
+        Why it stopped. Interrupted from the keyboard, the best so far is kept, with a warning.
     n_features_in_ : int
         Number of features.
 
@@ -153,6 +160,9 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         decoder: MakeNetwork | None = None,
         loss: str | Loss = "squared",
         solver: Literal["joint", "averaging"] = "joint",
+        engine: str | MakeEngine = "threads",
+        n_local_steps: int = 1,
+        batch_size: int | None = None,
         centre: Centre = "source",
         missing: Literal["nan", "absent"] = "nan",
         ridge: float | tuple[float, float] = 1.0,
@@ -175,6 +185,9 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         self.decoder = decoder
         self.loss = loss
         self.solver = solver
+        self.engine = engine
+        self.n_local_steps = n_local_steps
+        self.batch_size = batch_size
         self.centre = centre
         self.missing = missing
         self.ridge = ridge
@@ -203,7 +216,7 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         -------
         self
         """
-        self._check_parameters()
+        check_settings(self.get_params(deep=False))
         tables = self._read(X, sources, reset=True)
         parts = self._observed(tables)
         loss: Loss = LOSSES[self.loss]() if isinstance(self.loss, str) else self.loss
@@ -216,6 +229,7 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         self.centres_ = dict(zip(tables.names, starts, strict=True))
         rng = check_random_state(self.random_state)
         network = self._made(tables.shared_length, len(tables.names), _seed(rng))
+        check_networks(network, tables.shared_length, self.n_scores)
         run = self._train(network, tables.names, parts, rng)
         self._dtype = to_numpy(tables.example()).dtype.name
         self._fitted_as = tables.emptied()
@@ -254,6 +268,7 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         rng = check_random_state(self.random_state)
         network = self._network()
         fresh = self._made(self.n_features_in_, 1, _seed(rng))
+        check_networks(fresh, self.n_features_in_, self.n_scores)
         alone = AutoEncoder(network.shared, fresh.unique, network.decoder, self.n_folds)
         alone.to(self._device())
         self._train(alone, [name], parts, rng, parameters=list(alone.unique.parameters()))
@@ -263,44 +278,6 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         self._fitted_as = self._fitted_as.with_name(name)
         self._keep_scores(self.source_names_[-1:], parts)
         return self
-
-    def _check_parameters(self) -> None:
-        sizes = (
-            ("n_scores", 1),
-            ("n_folds", 1),
-            ("max_rounds", 1),
-            ("patience", 1),
-            ("n_kernel", 1),
-        )
-        for name, least in sizes:
-            value = getattr(self, name)
-            if not isinstance(value, Integral) or isinstance(value, bool) or value < least:
-                raise ValueError(f"{name} is {value!r}: expected an integer of at least {least}.")
-        if self.n_scores % self.n_folds or self.n_folds**2 >= self.n_scores > 1:
-            raise ValueError(
-                f"n_folds is {self.n_folds}: expected a divisor of n_scores={self.n_scores} whose "
-                "square is less, or the projection would leave nothing of the unique scores."
-            )
-        choices: dict[str, tuple[Any, ...]] = {
-            "solver": tuple(TRAINING),
-            "activation": tuple(ACTIVATIONS),
-            "kernel": (None, *KERNELS),
-            "centre": ("source", "global", None),
-            "missing": ("nan", "absent"),
-        }
-        if isinstance(self.loss, str):
-            choices["loss"] = tuple(LOSSES)
-        for name, allowed in choices.items():
-            if getattr(self, name) not in allowed:
-                some = ", ".join(map(repr, allowed))
-                raise ValueError(f"{name} is {getattr(self, name)!r}: expected one of {some}.")
-        if not 0 <= self.validation < 1:
-            raise ValueError(f"validation is {self.validation!r}: expected a share from 0 to 1.")
-        if not all(value >= 0 for value in self._ridges()):
-            raise ValueError(
-                f"ridge is {self.ridge!r}: expected a number from zero on, or two, for what is "
-                "shared and for the unique encoders."
-            )
 
     def _ridges(self) -> tuple[float, float]:
         pair: Any = (self.ridge, self.ridge) if isinstance(self.ridge, Real) else self.ridge
@@ -335,12 +312,13 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         def batch(inputs: list[Seen], asked: list[Seen], k: slice = slice(None)) -> Any:
             return batch_of(inputs[k], asked[k], middles[k], starts[k], self._spread, device)
 
-        out = batch(kept, held) if any(len(part.values) for part in held) else None
-        ridge, unit = self._ridges(), self._unit()
-        objective = Objective(self.loss_, ridge, self.ridge_kernel, unit)
+        n_samples = sum(part.shape[0] for part in parts)
+        options: dict[str, Any] = {"n_batches": -(-n_samples // (self.batch_size or n_samples))}
+        objective = Objective(self.loss_, self._ridges(), self.ridge_kernel, self._unit())
         schedule = Schedule(self.learning_rate, self.max_rounds, self.patience)
+        asked = any(len(part.values) for part in held)
         with (
-            seeded(_seed(rng)),
+            seeded(seed := _seed(rng)),
             tqdm(total=self.max_rounds, disable=not self.verbose, unit="round") as bar,
         ):
 
@@ -348,13 +326,25 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
                 bar.update()
                 bar.set_postfix(value=f"{value:.6g}")
 
+            options |= {"seed": seed, "watch": watch}
             if self.solver == "averaging" and parameters is None:
-                each = [batch(kept, kept, slice(k, k + 1)) for k in range(len(names))]
-                return averaging(network, objective, each, schedule, held=out, watch=watch)
-            every = batch(kept, kept)
-            return joint(
-                network, objective, every, schedule, held=out, parameters=parameters, watch=watch
+                places = [slice(k, k + 1) for k in range(len(names))]
+                each = [batch(kept, kept, place) for place in places]
+                out = [batch(kept, held, place) for place in places] if asked else []
+                options |= {"n_local_steps": self.n_local_steps, "make_engine": self._engine()}
+                run = averaging(network, objective, each, schedule, held=out, **options)
+            else:
+                options |= {"held": batch(kept, held) if asked else None}
+                every = batch(kept, kept)
+                run = joint(network, objective, every, schedule, parameters=parameters, **options)
+        if run.interrupted:
+            warnings.warn(
+                f"The fit has not converged: {run.stopped}.", ConvergenceWarning, stacklevel=3
             )
+        return run
+
+    def _engine(self) -> MakeEngine:
+        return ENGINES[self.engine] if isinstance(self.engine, str) else self.engine
 
     def _keep(self, network: AutoEncoder, names: list[Hashable], parts: list[Seen]) -> None:
         self.source_names_ = names

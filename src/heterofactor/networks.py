@@ -168,6 +168,12 @@ class Given(nn.Module):
 
     def __init__(self, networks: Sequence[Any]) -> None:
         super().__init__()
+        for one in networks:
+            if not isinstance(one, nn.Module):
+                raise TypeError(
+                    f"encoder or decoder returned {type(one).__name__}: expected functions of how "
+                    "many numbers go in and come out that return a torch.nn.Module."
+                )
         self.networks = nn.ModuleList(networks)
 
     def forward(self, x: Tensor | Batch, counts: Sequence[int]) -> Tensor:

@@ -103,10 +103,20 @@ def _centred(part: Seen, centre: Values | None) -> Values:
 
 
 def split(parts: Sequence[Seen], share: float, rng: Any) -> tuple[list[Seen], list[Seen]]:
-    """Divide the entries of each table at random into those that are kept and those held out."""
+    """Divide the entries of each table at random into those held out and those kept: one at least.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.samples import seen, split
+    >>> kept, held = split([seen(np.ones((1, 1)), absent=False)], 0.9, np.random.RandomState(0))
+    >>> len(kept[0].values), len(held[0].values)
+    (1, 0)
+    """
     kept, held = [], []
     for part in parts:
-        out = rng.permutation(len(part.values)) < round(share * len(part.values))
+        count = len(part.values)
+        out = rng.permutation(count) < min(round(share * count), count - 1)
         kept.append(part.part(~out))
         held.append(part.part(out))
     return kept, held

@@ -1,4 +1,4 @@
-"""Training: Algorithm 2 step by step, the joint way, and when to stop."""
+"""Training with one optimiser for all weights, or by Algorithm 2: when to stop, and in batches."""
 
 import numpy as np
 import pytest
@@ -12,9 +12,9 @@ from heterofactor.solvers.autoencoder import (  # noqa: E402
     Objective,
     Schedule,
     _Loss,
-    averaging,
     joint,
 )
+from heterofactor.solvers.network_averaging import averaging  # noqa: E402
 
 OBJECTIVE = Objective(Squared(), (0.3, 0.7))
 
@@ -35,51 +35,6 @@ def problem(counts: list[int]) -> tuple[AutoEncoder, DenseBatch, list[DenseBatch
 
 def weights(network: AutoEncoder) -> dict[str, "torch.Tensor"]:
     return {name: values.clone() for name, values in network.state_dict().items()}
-
-
-def test_algorithm_2_is_its_lines_one_by_one() -> None:
-    """Two rounds in plain torch: broadcast, a step at every source, average what is shared."""
-    counts, schedule = [3, 5], Schedule(0.01, 2)
-    network, _, each = problem(counts)
-    expected = weights(network)
-    clients = [network.alone(k) for k in range(2)]
-    optimisers = [torch.optim.AdamW(c.parameters(), weight_decay=0.0) for c in clients]
-    for number in range(2):
-        for client, optimiser, batch in zip(clients, optimisers, each, strict=True):
-            for name in expected:
-                if not name.startswith("unique"):
-                    client.state_dict()[name].copy_(expected[name])
-            optimiser.param_groups[0]["lr"] = schedule.at(number)
-            z = client(batch)
-            squares = {
-                part: sum((w**2).sum() for n, w in client.named_parameters()
-                          if n.startswith(part) and n.endswith("weight"))
-                for part in ("shared", "unique", "decoder")
-            }  # fmt: skip
-            # the penalty on what is shared counts once: each of the two sources has half of it
-            value = ((z - batch.targets) ** 2).sum() / 2
-            value = value + 0.3 / 2 * (squares["shared"] + squares["decoder"]) / 2
-            value = value + 0.7 / 2 * squares["unique"]
-            optimiser.zero_grad()
-            value.backward()
-            optimiser.step()
-        for name in expected:
-            found = [client.state_dict()[name] for client in clients]
-            shared = not name.startswith("unique")
-            expected[name] = (torch.stack(found).mean(0) if shared else torch.cat(found)).clone()
-    run = averaging(network, OBJECTIVE, each, schedule)
-    assert len(run.history) == 2
-    for name, values in weights(network).items():
-        torch.testing.assert_close(values, expected[name], rtol=1e-4, atol=1e-6)
-
-
-def test_with_one_source_both_ways_are_the_same() -> None:
-    network, batch, each = problem([6])
-    other, _, _ = problem([6])
-    joint(network, OBJECTIVE, batch, Schedule(0.01, 5))
-    averaging(other, OBJECTIVE, each, Schedule(0.01, 5))
-    for name, values in weights(network).items():
-        torch.testing.assert_close(values, weights(other)[name], rtol=1e-4, atol=1e-6)
 
 
 @pytest.mark.parametrize("solver", ["joint", "averaging"])
@@ -107,11 +62,13 @@ def test_the_best_weights_on_held_out_entries_are_kept(solver: str) -> None:
     if solver == "joint":
         run = joint(network, OBJECTIVE, batch, schedule, held=held)
     else:
-        run = averaging(network, OBJECTIVE, each, schedule, held=held)
+        parts = zip(each, noise.split([4 * 6, 6 * 6, 5 * 6]), strict=True)
+        asked = [DenseBatch(b.counts, b.inputs, None, m, b.offsets) for b, m in parts]
+        run = averaging(network, OBJECTIVE, each, schedule, held=asked)
     missed = [value for _, value in run.history]
     assert run.converged and len(run.history) < 400
     assert run.best == 1 + int(np.argmin(missed))
-    assert OBJECTIVE.mean(network, held) == pytest.approx(min(missed), rel=1e-5)
+    assert OBJECTIVE.mean(network, [held]) == pytest.approx(min(missed), rel=1e-5)
 
 
 def test_only_what_is_asked_for_is_trained() -> None:
@@ -143,3 +100,43 @@ def test_what_runs_away_is_said() -> None:
         network.decoder.layers[0].weight += float("inf")
     with pytest.raises(ValueError, match=r"ran away.*round 1.*Lower learning_rate"):
         joint(network, OBJECTIVE, batch, Schedule(0.01, 3))
+
+
+def test_batches_lead_to_the_same_optimum() -> None:
+    """A convex problem, one linear layer: small steps in batches end where large ones do."""
+    ends = []
+    for n_batches in (1, 4):
+        network, batch, _ = problem([8, 12])
+        unique = [w for name, w in network.named_parameters() if name == "decoder.layers.1.bias"]
+        joint(network, OBJECTIVE, batch, Schedule(0.05, 300), parameters=unique,
+              n_batches=n_batches)  # fmt: skip
+        ends.append(float(OBJECTIVE(network, batch).detach()))
+    # the last steps in batches are of a hundredth of the rate, and go to and fro by as much
+    assert ends[1] == pytest.approx(ends[0], rel=1e-4)
+
+
+def test_the_value_of_a_round_in_batches_is_that_of_all_samples() -> None:
+    """With a rate so small that nothing moves: penalties and losses count once."""
+    network, batch, each = problem([8, 12])
+    whole = float(OBJECTIVE(network, batch).detach())
+    for n_batches in (1, 3, 20):
+        run = joint(network, OBJECTIVE, batch, Schedule(1e-12, 1), n_batches=n_batches)
+        assert run.history[0][0] == pytest.approx(whole, rel=1e-5)
+        run = averaging(network, OBJECTIVE, each, Schedule(1e-12, 1), n_batches=n_batches)
+        assert run.history[0][0] == pytest.approx(whole, rel=1e-5)
+
+
+def test_an_interruption_keeps_the_best_so_far() -> None:
+    def interrupt(number: int, value: float) -> None:
+        if number == 30:
+            raise KeyboardInterrupt
+
+    network, batch, _ = problem([4, 6, 5])
+    noise = torch.randn(batch.targets.shape, generator=torch.Generator().manual_seed(5))
+    held = DenseBatch(batch.counts, batch.inputs, None, noise, batch.offsets)
+    run = joint(network, OBJECTIVE, batch, Schedule(0.02, 400, 500), held=held, watch=interrupt)
+    assert run.interrupted and not run.converged and len(run.history) == 30
+    assert run.stopped == "interrupted after 30 rounds; the best so far stands"
+    missed = [value for _, value in run.history]
+    assert run.best == 1 + int(np.argmin(missed)) < 30
+    assert OBJECTIVE.mean(network, [held]) == pytest.approx(min(missed), rel=1e-5)

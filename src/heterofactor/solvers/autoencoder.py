@@ -1,21 +1,21 @@
-r"""How the heterogeneous auto-encoder is trained: jointly, or by the paper's Algorithm 2.
+r"""How the heterogeneous auto-encoder is trained, with one optimiser for all weights.
 
-Both lower :math:`\sum_i \mathrm{loss}_i + R`, the loss over observed entries, with AdamW. Jointly,
-one optimiser has all weights. In Algorithm 2 every source has private copies of the shared encoder
-and of the decoder, and an optimiser of its own; the copies are averaged every round.
+What is lowered is :math:`\sum_i \mathrm{loss}_i + R`, the loss over observed entries, with AdamW.
+The paper's Algorithm 2, `network_averaging`, lowers the same, with an optimiser for each source.
 """
 
 from __future__ import annotations
 
 import copy
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import torch
 
-from heterofactor.batches import Batch, Tensor
+from heterofactor.batches import Batch, Tensor, divided, pieces
 from heterofactor.losses import Loss
 from heterofactor.networks import AutoEncoder
 
@@ -40,12 +40,15 @@ class Run:
         Whether it stopped because held-out entries were predicted no better.
     stopped : str
         Why it stopped, a sentence.
+    interrupted : bool
+        Whether it was stopped from the keyboard.
     """
 
     history: list[tuple[float, float]] = field(default_factory=list)
     best: int = 0
     converged: bool = False
     stopped: str = ""
+    interrupted: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,21 +105,30 @@ class Objective:
     kernel: float = 0.0
     unit: float = 1.0
 
-    def __call__(self, network: AutoEncoder, batch: Batch, share: float = 1.0) -> Tensor:
-        """Return the loss of a batch, with this share of the penalty on what is shared."""
+    def __call__(
+        self, network: AutoEncoder, batch: Batch, share: float = 1.0, part: float = 1.0
+    ) -> Tensor:
+        """Return the loss of a batch, with a part of the penalty, and a share of what is shared."""
         shared, unique = network.penalty(self.ridge, self.kernel)
         missed = _Loss.apply(self.loss, batch.targets, self._predicted(network, batch))
-        return missed / self.unit**2 + share * shared + unique
+        return missed / self.unit**2 + part * (share * shared + unique)
 
-    def mean(self, network: AutoEncoder, batch: Batch | None) -> float:
-        """Return the mean loss of the entries asked for; NaN without any."""
-        if batch is None:
-            return float("nan")
+    def total(self, network: AutoEncoder, batches: Iterable[Batch]) -> tuple[float, int]:
+        """Return the loss of the entries asked for, without penalties, and how many they are."""
+        missed, count = 0.0, 0
         with torch.no_grad():
             network.eval()
-            z = self._predicted(network, batch)
+            for batch in batches:
+                z = self._predicted(network, batch)
+                missed += float(torch.as_tensor(self.loss.value(batch.targets, z)).sum())
+                count += len(batch.targets)
             network.train()
-            return float(torch.as_tensor(self.loss.value(batch.targets, z)).mean())
+        return missed, count
+
+    def mean(self, network: AutoEncoder, batches: Iterable[Batch]) -> float:
+        """Return the mean loss of the entries asked for; NaN without any."""
+        missed, count = self.total(network, batches)
+        return missed / count if count else math.nan
 
     def _predicted(self, network: AutoEncoder, batch: Batch) -> Tensor:
         return self.unit * network(batch) + batch.offsets
@@ -145,6 +157,8 @@ def joint(
     *,
     held: Batch | None = None,
     parameters: Sequence[Tensor] | None = None,
+    n_batches: int = 1,
+    seed: int = 0,
     watch: Watch | None = None,
 ) -> Run:
     """Train all weights, or some, with one optimiser; the network is changed.
@@ -160,6 +174,10 @@ def joint(
         The same samples, asking for entries that are held out.
     parameters : sequence of tensor, optional
         What to train; everything if left out.
+    n_batches : int
+        In how many steps a round goes through the samples.
+    seed : int
+        Of which samples go together.
     watch : callable, optional
         Called as ``watch(round, value)``.
 
@@ -170,124 +188,108 @@ def joint(
     trained = list(network.parameters() if parameters is None else parameters)
     for weight in network.parameters():
         weight.requires_grad_(any(weight is one for one in trained))
-    optimiser = _optimiser(trained)
-
-    def step(rate: float) -> float:
-        value = objective(network, batch)
-        _descend(optimiser, value, rate)
-        return float(value.detach())
-
-    return _rounds(step, lambda: network, objective, schedule, held, watch)
-
-
-def averaging(
-    network: AutoEncoder,
-    objective: Objective,
-    batches: Sequence[Batch],
-    schedule: Schedule,
-    *,
-    held: Batch | None = None,
-    watch: Watch | None = None,
-) -> Run:
-    """Train by Algorithm 2 of the paper; the network is changed.
-
-    The penalty on what is shared is counted once, as the paper's objective has it: every source
-    carries an equal share. (Its Algorithm 2, read to the letter, counts it once for each source.)
-
-    Parameters
-    ----------
-    network : AutoEncoder
-    objective : Objective
-    batches : sequence of Batch
-        The samples of each source.
-    schedule, held, watch
-        As for `joint`; `held` has the samples of all sources.
-
-    Returns
-    -------
-    Run
-    """
-    copies = [network.alone(place) for place in range(len(batches))]  # at the sources
-    optimisers = [_optimiser(list(one.parameters())) for one in copies]
-    common = [[*one.shared.parameters(), *one.decoder.parameters()] for one in copies]
-    server = [*network.shared.parameters(), *network.decoder.parameters()]
+    optimiser, rng = optimiser_of(trained), np.random.default_rng(seed)
 
     def step(rate: float) -> float:
         value = 0.0
-        for one, optimiser, own, batch in zip(copies, optimisers, common, batches, strict=True):
-            _assign(own, server)  # the server broadcasts
-            local = objective(one, batch, share=1 / len(copies))
-            _descend(optimiser, local, rate)  # encoders and decoder, one step
-            value += float(local.detach())
-        means = [torch.stack(list(each)).mean(dim=0) for each in zip(*common, strict=True)]
-        _assign(server, means)  # the server averages
+        for piece in pieces(batch, n_batches, rng):
+            left = objective(network, piece, part=1 / n_batches)
+            descend(optimiser, left, rate)
+            value += float(left.detach())
         return value
 
-    def whole() -> AutoEncoder:
-        made = network.joined(copies)
-        network.unique.load_state_dict(made.unique.state_dict())
-        return network
-
-    return _rounds(step, whole, objective, schedule, held, watch)
-
-
-TRAINING = {"joint": joint, "averaging": averaging}
+    return _rounds(step, network, objective, schedule, divided(held, n_batches), watch)
 
 
 def _rounds(
     step: Callable[[float], float],
-    network: Callable[[], AutoEncoder],
+    network: AutoEncoder,
     objective: Objective,
     schedule: Schedule,
-    held: Batch | None,
+    held: Sequence[Batch],
     watch: Watch | None,
 ) -> Run:
     """Take steps until held-out entries are predicted no better; keep the best weights."""
     run, best, kept = Run(), math.inf, None
     run.stopped = f"stopped after max_rounds={schedule.max_rounds} rounds"
-    for number in range(1, schedule.max_rounds + 1):
-        if held is not None:
-            missed = objective.mean(network(), held)
+    try:
+        for number in range(1, schedule.max_rounds + 1):
+            missed = objective.mean(network, held)
             if missed < best:
                 best, run.best = missed, number
-                kept = copy.deepcopy(network().state_dict())
-            elif number - run.best >= schedule.patience:
-                run.converged = True
-                run.stopped = (
-                    f"held-out entries were predicted no better for {schedule.patience} rounds"
-                )
+                kept = copy.deepcopy(network.state_dict())
+            elif kept is not None and number - run.best >= schedule.patience:
+                run.converged, run.stopped = True, waited(schedule.patience)
                 break
-        value = step(schedule.at(number - 1))
-        if not math.isfinite(value):
-            raise ValueError(
-                f"Training ran away: the objective is {value} in round {number}. Lower "
-                "learning_rate, or raise ridge."
-            )
-        run.history.append((value, missed if held is not None else math.nan))
-        if watch is not None:
-            watch(number, value)
-    if kept is not None and objective.mean(network(), held) >= best:
-        network().load_state_dict(kept)
+            value = step(schedule.at(number - 1))
+            refuse_infinite(value, number)
+            run.history.append((value, missed))
+            if watch is not None:
+                watch(number, value)
+    except KeyboardInterrupt:
+        run.interrupted = True
+        run.stopped = f"interrupted after {len(run.history)} rounds; the best so far stands"
+    if kept is not None and not objective.mean(network, held) < best:
+        network.load_state_dict(kept)
     else:
-        network()
         run.best = len(run.history)
     return run
 
 
-def _optimiser(parameters: list[Tensor]) -> Any:
-    # the penalty is part of the objective, so that AdamW is not to decay weights as well
+def waited(patience: int) -> str:
+    """Say that training stopped because it went on for so many rounds to no good.
+
+    Examples
+    --------
+    >>> from heterofactor.solvers.autoencoder import waited
+    >>> waited(30)
+    'held-out entries were predicted no better for 30 rounds'
+    """
+    return f"held-out entries were predicted no better for {patience} rounds"
+
+
+def refuse_infinite(value: float, number: int) -> None:
+    """Refuse to go on where the objective is not a number any more.
+
+    Examples
+    --------
+    >>> from heterofactor.solvers.autoencoder import refuse_infinite
+    >>> refuse_infinite(1.5, 1)
+    """
+    if not math.isfinite(value):
+        raise ValueError(
+            f"Training ran away: the objective is {value} in round {number}. Lower "
+            "learning_rate, or raise ridge; networks of your own must answer with finite numbers."
+        )
+
+
+def optimiser_of(parameters: list[Tensor]) -> Any:
+    """Return AdamW without its own decay: the penalty is part of the objective.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from heterofactor.solvers.autoencoder import optimiser_of
+    >>> optimiser_of([torch.nn.Parameter(torch.ones(2))]).param_groups[0]["weight_decay"]
+    0.0
+    """
     return torch.optim.AdamW(parameters, weight_decay=0.0, fused=True)
 
 
-def _descend(optimiser: Any, value: Tensor, rate: float) -> None:
+def descend(optimiser: Any, value: Tensor, rate: float) -> None:
+    """Take a step down the slope of a value.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from heterofactor.solvers.autoencoder import descend, optimiser_of
+    >>> weight = torch.nn.Parameter(torch.ones(2))
+    >>> descend(optimiser_of([weight]), (weight**2).sum(), 0.25)
+    >>> weight.data
+    tensor([0.7500, 0.7500])
+    """
     for group in optimiser.param_groups:
         group["lr"] = rate
     optimiser.zero_grad(set_to_none=True)
     value.backward()
     optimiser.step()
-
-
-@torch.no_grad()
-def _assign(own: Sequence[Tensor], values: Sequence[Tensor]) -> None:
-    for weight, value in zip(own, values, strict=True):
-        weight.copy_(value)
