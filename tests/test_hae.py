@@ -10,12 +10,14 @@ import pandas as pd
 import pytest
 import scipy.sparse
 from sklearn.base import clone
+from sklearn.exceptions import ConvergenceWarning
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 torch = pytest.importorskip("torch")
 
 from heterofactor import HAE, EntryKFold, ObservedEntries  # noqa: E402
 from heterofactor.datasets import make_heterogeneous  # noqa: E402
+from heterofactor.engines import Serial  # noqa: E402
 from heterofactor.files import load, save  # noqa: E402
 
 FAST: dict[str, Any] = {"n_scores": 8, "hidden": (12,), "max_rounds": 60, "random_state": 0}
@@ -224,17 +226,120 @@ def test_it_stops_in_time_and_says_so() -> None:
     assert unheld.history_["held_out"].isna().all()
 
 
-@pytest.mark.parametrize("changed", [{}, {"kernel": "gaussian", "missing": "absent"}])
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {},
+        {"kernel": "gaussian", "missing": "absent", "activation": "relu"},
+        {"solver": "averaging", "engine": "serial", "batch_size": 30, "loss": "huber"},
+    ],
+)
 def test_a_file_gives_the_same_model(changed: dict[str, Any], tmp_path: Path) -> None:
+    """To the last bit, also once sources are added before and after."""
     given = with_holes(tables(), 0.1)
-    model = HAE(**FAST, **changed).fit(given)
+    new = given.pop("source2")
+    model = HAE(**FAST, **changed).fit(given).add_source("source2", new)
+    given["source2"] = new
     save(model, tmp_path / "model.safetensors")
     again = load(tmp_path / "model.safetensors")
     assert type(again) is HAE and again.get_params() == model.get_params()
+    for _ in range(2):
+        assert again.source_names_ == model.source_names_
+        assert again.weights_.keys() == model.weights_.keys()
+        for name, values in model.weights_.items():
+            assert again.weights_[name].dtype == values.dtype
+            np.testing.assert_array_equal(again.weights_[name], values)
+        for name in given:
+            np.testing.assert_array_equal(
+                again.transform(given)[name], model.transform(given)[name]
+            )
+            np.testing.assert_array_equal(again.reconstruct(name), model.reconstruct(name))
+            np.testing.assert_array_equal(again.impute(given)[name], model.impute(given)[name])
+            np.testing.assert_array_equal(again.shared_scores_[name], model.shared_scores_[name])
+        assert again.score(given) == model.score(given)
+        pd.testing.assert_frame_equal(again.history_, model.history_, check_exact=True)
+        given["new"] = tables()["source0"][:20]
+        if "new" not in model.source_names_:
+            model.add_source("new", given["new"])
+            again.add_source("new", given["new"])
+    np.testing.assert_array_equal(again.reconstruct("new"), model.reconstruct("new"))
+
+
+def test_a_file_cannot_hold_networks_of_ones_own(tmp_path: Path) -> None:
+    model = HAE(**FAST, encoder=torch.nn.Linear).fit(tables())
+    with pytest.raises(TypeError, match="of parameter 'encoder'"):
+        save(model, tmp_path / "model.safetensors")
+
+
+@pytest.mark.parametrize("engine", ["serial", "threads", Serial])
+def test_every_engine_averages_to_the_same(engine: Any) -> None:
+    given = with_holes(tables(), 0.2)
+    one = HAE(**FAST, solver="averaging").fit(given)
+    other = HAE(**FAST, solver="averaging", engine=engine).fit(given)
     for name in given:
-        np.testing.assert_array_equal(again.transform(given)[name], model.transform(given)[name])
-        np.testing.assert_array_equal(again.reconstruct(name), model.reconstruct(name))
-    again.add_source("new", tables()["source0"])
+        # one thread of BLAS or several may round otherwise, and sixty rounds make more of that
+        np.testing.assert_allclose(
+            one.reconstruct(name), other.reconstruct(name), rtol=0, atol=1e-3
+        )
+
+
+def test_more_steps_between_averages_go_farther_in_as_many_rounds() -> None:
+    given, few = tables(), {**FAST, "max_rounds": 20, "solver": "averaging"}
+    one, three = HAE(**few).fit(given), HAE(**few, n_local_steps=3).fit(given)
+    assert three.history_["value"].iloc[-1] < 0.8 * one.history_["value"].iloc[-1]
+
+
+@pytest.mark.parametrize("solver", ["joint", "averaging"])
+@pytest.mark.parametrize("size", [120, 10**6])
+def test_a_batch_of_all_samples_is_no_batch(solver: str, size: int) -> None:
+    given = with_holes(tables(), 0.2)
+    one = HAE(**FAST, solver=solver).fit(given)
+    other = HAE(**FAST, solver=solver, batch_size=size).fit(given)
+    for name, values in one.weights_.items():
+        np.testing.assert_array_equal(values, other.weights_[name])
+
+
+@pytest.mark.parametrize("solver", ["joint", "averaging"])
+@pytest.mark.parametrize("missing", ["nan", "absent"])
+def test_batches_come_to_what_all_samples_at_once_come_to(solver: str, missing: str) -> None:
+    """As many steps altogether, and nearly the same objective at their end."""
+    given: dict[str, Any] = with_holes(tables(), 0.3)
+    if missing == "absent":
+        given = {k: scipy.sparse.csr_array(np.nan_to_num(t)) for k, t in given.items()}
+    settings: dict[str, Any] = {**FAST, "missing": missing, "validation": 0, "solver": solver}
+    whole = HAE(**{**settings, "max_rounds": 120}).fit(given)
+    parts = HAE(**{**settings, "max_rounds": 40}, batch_size=40).fit(given)
+    again = HAE(**{**settings, "max_rounds": 40}, batch_size=40).fit(given)
+    found, expected = (model.history_["value"].iloc[-1] for model in (parts, whole))
+    # the noise of batches leaves a little more, and averages of copies go another way
+    assert found == pytest.approx(expected, rel=0.15)
+    for name, values in parts.weights_.items():
+        np.testing.assert_array_equal(values, again.weights_[name])
+
+
+@pytest.mark.parametrize("solver", ["joint", "averaging"])
+@pytest.mark.parametrize("validation", [0, 0.1])
+def test_an_interruption_keeps_what_there_is_and_says_so(solver: str, validation: float) -> None:
+    class Interrupting:
+        left = 50
+
+        def value(self, m: Any, z: Any) -> Any:
+            Interrupting.left -= 1
+            if Interrupting.left == 0:
+                raise KeyboardInterrupt
+            return (m - z) ** 2 / 2
+
+        def slope(self, m: Any, z: Any) -> Any:
+            return z - m
+
+    given = tables()
+    model = HAE(**FAST, loss=Interrupting(), solver=solver, validation=validation)
+    with pytest.warns(ConvergenceWarning, match=r"has not converged: interrupted after \d+ rounds"):
+        model.fit(given)
+    assert not model.converged_ and 5 < model.n_rounds_ <= len(model.history_) < 60
+    assert model.stopped_.endswith("the best so far stands")
+    assert model.score(given) > 0.1
+    assert model.transform(given)["source0"].shape == (40, 16)
 
 
 def test_networks_of_ones_own() -> None:
@@ -278,15 +383,117 @@ def test_tables_with_labels_come_back_with_labels() -> None:
         ({"n_scores": 0}, "n_scores is 0: expected an integer of at least 1"),
         ({"n_scores": 4, "n_folds": 2}, "n_folds is 2: expected a divisor of n_scores=4"),
         ({"solver": "adam"}, "solver is 'adam': expected one of 'joint', 'averaging'"),
+        ({"engine": "dusk"}, "engine is 'dusk': expected one of 'serial', 'threads'"),
         ({"kernel": "wide"}, "kernel is 'wide'"),
         ({"validation": 1}, "validation is 1"),
         ({"ridge": -1.0}, "ridge is -1.0"),
+        ({"ridge": (1.0, 2.0, 3.0)}, "ridge is .*expected a number from zero on, or two"),
+        ({"ridge": "large"}, "ridge is 'large'"),
+        ({"ridge_kernel": -1.0}, "ridge_kernel is -1.0"),
+        ({"learning_rate": 0.0}, "learning_rate is 0.0: expected a positive number"),
         ({"loss": "hinge"}, "loss is 'hinge'"),
+        ({"hidden": 64}, r"hidden is 64: expected the units of each hidden layer"),
+        ({"hidden": (64, 0)}, r"hidden is \(64, 0\)"),
+        ({"batch_size": 0}, "batch_size is 0: expected an integer of at least 1, or None"),
+        ({"n_local_steps": 0}, "n_local_steps is 0"),
+        ({"device": "abacus"}, "device is 'abacus', where torch cannot compute here"),
+        ({"device": "meta"}, "device is 'meta', where torch cannot compute here"),
     ],
 )
 def test_wrong_settings_are_refused(changed: dict[str, Any], says: str) -> None:
     with pytest.raises(ValueError, match=says):
         HAE(**changed).fit(tables())
+
+
+@pytest.mark.parametrize("changed", [{"engine": 3}, {"loss": 3}])
+def test_objects_that_are_none_are_refused(changed: dict[str, Any]) -> None:
+    with pytest.raises(TypeError, match=f"{next(iter(changed))} is 3"):
+        HAE(**changed).fit(tables())
+
+
+SAME = torch.nn.Linear(12, 8)
+
+
+class Answering(torch.nn.Module):
+    """A network that answers what a function says."""
+
+    def __init__(self, function: Any) -> None:
+        super().__init__()
+        self.function = function
+
+    def forward(self, x: Any) -> Any:
+        return self.function(x)
+
+
+@pytest.mark.parametrize(
+    ("changed", "says"),
+    [
+        (
+            {"encoder": lambda n_in, n_out: torch.nn.Linear(n_in, n_out + 1)},
+            r"encoder\(12, 8\) returned makes an output of shape \(2, 9\) .* expected \(2, 8\)",
+        ),
+        (
+            {"decoder": lambda n_in, n_out: torch.nn.Linear(n_in, n_in)},
+            r"decoder\(8, 12\) returned makes an output of shape \(2, 8\) .* expected \(2, 12\)",
+        ),
+        (
+            {"encoder": lambda n_in, n_out: torch.nn.Linear(n_out, n_in)},
+            r"encoder\(12, 8\) returned fails on two samples of 12 numbers each",
+        ),
+        (
+            {"decoder": lambda n_in, n_out: Answering(lambda x: (x @ torch.ones(8, 12)).log())},
+            r"decoder\(8, 12\) returned makes numbers that are not finite",
+        ),
+        (
+            {"encoder": lambda n_in, n_out: Answering(lambda x: [x])},
+            "makes list, expected a tensor",
+        ),
+        (
+            {"encoder": lambda n_in, n_out: SAME},
+            "encoder returned the same network more than once",
+        ),
+    ],
+)
+def test_networks_that_answer_otherwise_are_refused(changed: dict[str, Any], says: str) -> None:
+    with pytest.raises(ValueError, match=says):
+        HAE(**FAST, **changed).fit(tables())
+
+
+def test_what_is_no_network_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"returned Tensor: expected .* torch\.nn\.Module"):
+        HAE(**FAST, encoder=lambda n_in, n_out: torch.ones(n_in, n_out)).fit(tables())
+
+
+@pytest.mark.parametrize("solver", ["joint", "averaging"])
+def test_numbers_that_are_not_finite_in_training_are_refused(solver: str) -> None:
+    def decoder(n_in: int, n_out: int) -> Any:
+        """Answer well for two samples, and not for more."""
+        bad = Answering(lambda x: x * (1.0 if len(x) < 3 else float("nan")))
+        return torch.nn.Sequential(torch.nn.Linear(n_in, n_out), bad)
+
+    with pytest.raises(ValueError, match=r"ran away: .* nan in round 1.* networks of your own"):
+        HAE(**FAST, decoder=decoder, solver=solver).fit(tables())
+
+
+def test_a_source_that_cannot_be_added_leaves_the_fit_as_it_was() -> None:
+    given = tables()
+    new = given.pop("source2")
+    model = HAE(**FAST).fit(given)
+    with pytest.raises(ValueError, match="'source2' has no observed entry at all"):
+        model.add_source("source2", np.full((4, 12), np.nan))
+    model.set_params(learning_rate=float("1e30"))
+    with pytest.raises(ValueError, match="ran away"):
+        model.add_source("source2", 1e3 * new)
+    assert model.source_names_ == ["source0", "source1"]
+    model.set_params(learning_rate=0.01).add_source("source2", new)
+    assert model.score({"source2": new}) > 0
+
+
+def test_a_source_of_one_entry_is_kept_for_training() -> None:
+    one = np.full((3, 12), np.nan)
+    one[1, 4] = 2.0
+    model = HAE(**FAST, validation=0.9).fit({**tables(), "one": one})
+    assert np.isfinite(model.predict({"one": one})["one"]).all()
 
 
 def test_data_that_cannot_be_are_refused() -> None:

@@ -5,7 +5,14 @@ import pytest
 
 torch = pytest.importorskip("torch")
 
-from heterofactor.batches import DenseBatch, EntryBatch, Pattern, grouped  # noqa: E402
+from heterofactor.batches import (  # noqa: E402
+    Batch,
+    DenseBatch,
+    EntryBatch,
+    Pattern,
+    grouped,
+    pieces,
+)
 from heterofactor.networks import (  # noqa: E402
     AutoEncoder,
     Given,
@@ -138,6 +145,71 @@ def test_lists_of_entries_give_what_dense_tables_give(kernel: str | None) -> Non
         found.append([predicted.detach(), *(w.grad.clone() for w in network.parameters())])
     for one, other in zip(*found, strict=True):
         torch.testing.assert_close(one, other, rtol=1e-4, atol=1e-5)
+
+
+def opened(batch: Batch) -> "torch.Tensor":
+    """Return one row for each sample: its inputs, and its targets and offsets where there are."""
+    beside = []
+    for values in (batch.targets, batch.offsets):
+        table = torch.full_like(batch.dense(), torch.nan)
+        if isinstance(batch, EntryBatch):
+            table[batch.asked.rows, batch.asked.columns] = values
+        elif batch.positions is None:
+            table[:] = values.reshape(table.shape)
+        else:
+            table.view(-1)[batch.positions] = values
+        beside.append(table)
+    return torch.cat([batch.dense(), *beside], dim=1)
+
+
+def three_kinds(counts: list[int]) -> list[Batch]:
+    """Return lists of entries, asking for others than go in; tables with holes, and without."""
+    _, listed = both_batches(counts)
+    rng = np.random.default_rng(1)
+    rows, columns = np.nonzero(rng.random((sum(counts), 7)) < 0.3)
+    values = torch.as_tensor(rng.normal(size=len(rows)), dtype=torch.float32)
+    other = Pattern(rows, columns, (sum(counts), 7))
+    inputs = listed.dense()
+    return [
+        listed,
+        EntryBatch(counts, listed.asked, listed.targets, other, values, 2 * values),
+        DenseBatch(counts, inputs, torch.as_tensor(rows * 7 + columns), values, 2 * values),
+        DenseBatch(counts, inputs, None, inputs.reshape(-1), 2 * inputs.reshape(-1)),
+    ]
+
+
+@pytest.mark.parametrize("count", [1, 2, 5, 14])
+@pytest.mark.parametrize("counts", [[4, 6, 4], [1, 0, 13]])
+def test_pieces_are_all_samples_once_each(counts: list[int], count: int) -> None:
+    for batch in three_kinds(counts):
+        found = list(pieces(batch, count, np.random.default_rng(0)))
+        assert len(found) == count
+        sizes = [sum(piece.counts) for piece in found]
+        assert max(sizes) - min(sizes) <= 1
+        for place in range(3):  # source by source, whatever their order inside of it
+            own = [opened(piece).split(piece.counts)[place] for piece in found]
+            rows, expected = torch.cat(own), opened(batch).split(counts)[place]
+            keys = [torch.nan_to_num(t, 9.0).tolist() for t in (rows, expected)]
+            assert sorted(keys[0]) == sorted(keys[1])
+
+
+def test_pieces_have_every_source_in_proportion(seed: int) -> None:
+    counts = [100, 50, 10]
+    inputs = torch.zeros(160, 2)
+    batch = DenseBatch(counts, inputs, None, inputs.reshape(-1), inputs.reshape(-1))
+    for piece in pieces(batch, 10, np.random.default_rng(seed)):
+        assert sum(piece.counts) == 16
+        # each source is spread evenly, so that a cut can be off by one on either side
+        assert np.abs(np.array(piece.counts) - [10, 5, 1]).max() <= 2
+
+
+def test_networks_are_the_same_on_pieces_as_on_all_samples() -> None:
+    network = make_networks([7, 6, 8], 3, 2, seed=0, kernel="compact")
+    for batch in three_kinds([4, 6, 4]):
+        whole = ((network(batch) - batch.targets) ** 2).sum()
+        found = pieces(batch, 3, np.random.default_rng(0))
+        parts = sum(((network(piece) - piece.targets) ** 2).sum() for piece in found)
+        torch.testing.assert_close(parts, whole, rtol=1e-4, atol=1e-4)
 
 
 def test_one_source_is_encoded_as_among_all() -> None:

@@ -230,7 +230,7 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         rng = check_random_state(self.random_state)
         network = self._made(tables.shared_length, len(tables.names), _seed(rng))
         check_networks(network, tables.shared_length, self.n_scores)
-        run = self._train(network, tables.names, parts, rng)
+        run = self._train(network, parts, middle, starts, rng)
         self._dtype = to_numpy(tables.example()).dtype.name
         self._fitted_as = tables.emptied()
         self._labels = dict(
@@ -261,17 +261,20 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
         self._check_features(tables)
         parts = self._observed(tables)
         check_values(parts, [name], self.loss_)
-        centre = self._middle(None) if self.centre == "global" else None
-        middle = [centre] if centre is not None else centres_of(parts, self.centre, self.loss_)
-        self._middles = {**self._middles, name: middle[0]}
-        self.centres_ = {**self.centres_, name: start_of(self.loss_, middle[0])}
+        middle: list[Values | None] = [self._middle(None)]
+        if self.centre != "global":
+            middle = centres_of(parts, self.centre, self.loss_)
+        starts = [start_of(self.loss_, middle[0])]
         rng = check_random_state(self.random_state)
         network = self._network()
         fresh = self._made(self.n_features_in_, 1, _seed(rng))
         check_networks(fresh, self.n_features_in_, self.n_scores)
         alone = AutoEncoder(network.shared, fresh.unique, network.decoder, self.n_folds)
         alone.to(self._device())
-        self._train(alone, [name], parts, rng, parameters=list(alone.unique.parameters()))
+        own = list(alone.unique.parameters())
+        self._train(alone, parts, middle, starts, rng, parameters=own)
+        self._middles = {**self._middles, name: middle[0]}
+        self.centres_ = {**self.centres_, name: starts[0]}
         self.source_names_ = [*self.source_names_, name]
         self.weights_ = _weights(network.joined([network, alone]))
         self._labels = {**self._labels, name: (tables.index[0], tables.columns[0])}
@@ -298,19 +301,20 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
     def _train(
         self,
         network: AutoEncoder,
-        names: Sequence[Hashable],
         parts: list[Seen],
+        middles: list[Values | None],
+        starts: list[Values | None],
         rng: Any,
         parameters: list[Any] | None = None,
     ) -> Run:
         kept, held = split(parts, self.validation, rng)
-        middles = [self._middles[name] for name in names]
-        starts = [self.centres_[name] for name in names]
         device = self._device()
         network.to(device)
 
-        def batch(inputs: list[Seen], asked: list[Seen], k: slice = slice(None)) -> Any:
-            return batch_of(inputs[k], asked[k], middles[k], starts[k], self._spread, device)
+        def batch(wanted: list[Seen], k: slice = slice(None)) -> Any:
+            inputs = kept[k]
+            asked = inputs if wanted is kept else wanted[k]
+            return batch_of(inputs, asked, middles[k], starts[k], self._spread, device)
 
         n_samples = sum(part.shape[0] for part in parts)
         options: dict[str, Any] = {"n_batches": -(-n_samples // (self.batch_size or n_samples))}
@@ -328,15 +332,14 @@ class HAE(TrainedNetworks, auto_wrap_output_keys=None):  # type: ignore[call-arg
 
             options |= {"seed": seed, "watch": watch}
             if self.solver == "averaging" and parameters is None:
-                places = [slice(k, k + 1) for k in range(len(names))]
-                each = [batch(kept, kept, place) for place in places]
-                out = [batch(kept, held, place) for place in places] if asked else []
+                places = [slice(k, k + 1) for k in range(len(parts))]
+                each = [batch(kept, place) for place in places]
+                out = [batch(held, place) for place in places] if asked else []
                 options |= {"n_local_steps": self.n_local_steps, "make_engine": self._engine()}
                 run = averaging(network, objective, each, schedule, held=out, **options)
             else:
-                options |= {"held": batch(kept, held) if asked else None}
-                every = batch(kept, kept)
-                run = joint(network, objective, every, schedule, parameters=parameters, **options)
+                options |= {"held": batch(held) if asked else None, "parameters": parameters}
+                run = joint(network, objective, batch(kept), schedule, **options)
         if run.interrupted:
             warnings.warn(
                 f"The fit has not converged: {run.stopped}.", ConvergenceWarning, stacklevel=3

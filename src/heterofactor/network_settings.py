@@ -77,6 +77,17 @@ def check_settings(settings: Mapping[str, Any]) -> None:
         if settings[name] not in allowed:
             some = ", ".join(map(repr, allowed))
             raise ValueError(f"{name} is {settings[name]!r}: expected one of {some}.")
+    if not isinstance(settings["engine"], str) and not callable(settings["engine"]):
+        raise TypeError(
+            f"engine is {settings['engine']!r}: expected one of {', '.join(map(repr, ENGINES))}, "
+            "or a callable that makes an engine of sources and private states."
+        )
+    loss = settings["loss"]
+    if not isinstance(loss, str) and not all(hasattr(loss, name) for name in ("value", "slope")):
+        raise TypeError(
+            f"loss is {loss!r}, which has no value and slope: give one of "
+            f"{', '.join(map(repr, LOSSES))}, or an object with these methods."
+        )
     _check_numbers(settings)
     _check_device(settings["device"])
 

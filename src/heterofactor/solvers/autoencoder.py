@@ -227,7 +227,7 @@ def _rounds(
             if watch is not None:
                 watch(number, value)
     except KeyboardInterrupt:
-        run.interrupted = True
+        run.interrupted, run.best = True, min(run.best, len(run.history))
         run.stopped = f"interrupted after {len(run.history)} rounds; the best so far stands"
     if kept is not None and not objective.mean(network, held) < best:
         network.load_state_dict(kept)

@@ -324,13 +324,11 @@ def _weights(network: AutoEncoder) -> State:
     return {name: to_numpy(values).copy() for name, values in network.state_dict().items()}
 
 
+@torch.no_grad()
 def _filled(network: AutoEncoder, shared: State, local: State) -> AutoEncoder:
     """Put the weights of a shared and a private state into a network of one source."""
-    states = {
-        name: torch.as_tensor((local if _is_unique(name) else shared)[name])
-        for name in network.state_dict()
-    }
-    network.load_state_dict(states)
+    for name, weight in network.state_dict().items():
+        weight.copy_(torch.as_tensor((local if _is_unique(name) else shared)[name]))
     return network
 
 
