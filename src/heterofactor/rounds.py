@@ -23,14 +23,16 @@ Watch = Callable[[int, float, State], None]
 class Stage(Protocol):
     """A part of a fit that runs in rounds: a frozen dataclass of settings, with no state.
 
-    The shared state always holds the ``basis`` that stands, and its ``value`` (lower is better)
-    and ``gradient`` (relative, zero at a stationary point).
+    The shared state always holds its ``value`` (lower is better) and ``gradient`` (relative, zero
+    at a stationary point; NaN where nobody knows it). That of a fit of factors holds the ``basis``
+    that stands.
     """
 
     def init(self, source: Source, shared: State, local: State) -> State:
         """Return the private state of a source from what it had; pure; runs where the source is.
 
-        The width of ``local["unique"]`` says how many unique directions are asked of the source.
+        In a fit of factors, the width of ``local["unique"]`` says how many unique directions are
+        asked of the source.
         """
 
     def step(

@@ -1,5 +1,6 @@
 """Algorithm 2 as a stage: its lines, pure steps, messages that are summed, on every engine."""
 
+import pickle
 from collections.abc import Sequence
 from typing import Any
 
@@ -131,6 +132,17 @@ def test_steps_are_pure_and_states_are_flat_dicts_of_arrays() -> None:
             assert isinstance(values, np.ndarray)
             np.testing.assert_array_equal(values, old[name])
     assert loads(saves(one)).keys() == one.keys()  # a checkpoint is a file of arrays
+
+
+def test_a_source_may_be_sent_elsewhere() -> None:
+    """To another process or machine: it answers there what it answers here."""
+    stage, samples, shared, local = stage_and_sources()
+    sent = pickle.loads(pickle.dumps((stage, samples[1])))
+    found = sent[0].step(sent[1], Squared(), shared, local[1])
+    expected = stage.step(samples[1], Squared(), shared, local[1])
+    for one, other in zip(found, expected, strict=True):
+        for name, values in one.items():
+            np.testing.assert_array_equal(values, other[name])
 
 
 def test_messages_are_copies_of_what_is_shared_and_sums() -> None:
