@@ -23,7 +23,7 @@ from safetensors.numpy import save_file
 from sklearn.utils.validation import check_is_fitted
 
 import heterofactor
-from heterofactor.engines import ENGINES
+from heterofactor.engines import DaskEngine, Serial, Threads
 from heterofactor.factors import Factors
 from heterofactor.labels import (
     PLAIN,
@@ -185,7 +185,7 @@ def _lean(found: Found) -> Found:
 def _known_classes() -> dict[str, type]:
     """Return the classes that a file may name."""
     state = (Factors, Tables, Found, Result, Start)
-    rooms = (*LOSSES.values(), *SOLVERS.values(), *ENGINES.values())
+    rooms = (*LOSSES.values(), *SOLVERS.values(), DaskEngine, Serial, Threads)
     return {known.__name__: known for known in (*state, *rooms)}
 
 

@@ -25,8 +25,8 @@ from heterofactor.model import SharedUniqueModel
 from heterofactor.observing import equalised, observed_sources, raw_scale, read_weights
 from heterofactor.outliers import has_outliers
 from heterofactor.ranks import Ranks, resolve_ranks
-from heterofactor.rounds import Solver
-from heterofactor.search import Found, MakeEngine, search
+from heterofactor.rounds import MakeEngine, Solver
+from heterofactor.search import Found, search
 from heterofactor.solvers import SOLVERS, Alternating, Grassmann
 from heterofactor.solvers.alternating import Offsets
 from heterofactor.sources import Source, weigh

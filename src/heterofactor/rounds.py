@@ -7,7 +7,7 @@ State is flat dicts of arrays throughout: a checkpoint, a message or a task is s
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
@@ -80,6 +80,10 @@ class Engine(Protocol):
 
     def close(self) -> None:
         """Give back what the engine holds."""
+
+
+# Makes an engine of stacks of sources, and of the private state of each.
+MakeEngine = Callable[[Sequence[Source], Sequence[State]], Engine]
 
 
 @dataclass

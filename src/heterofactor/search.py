@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -13,12 +13,10 @@ from heterofactor.factors import Scoring
 from heterofactor.guess import guessed_start, pilot
 from heterofactor.linalg import Array, like, orthonormal, zeros
 from heterofactor.losses import Loss, Squared, is_open
-from heterofactor.rounds import Engine, Result, Solver, Stage, State, run
+from heterofactor.rounds import Engine, MakeEngine, Result, Solver, Stage, State, run
 from heterofactor.solvers import Alternating, Grassmann
 from heterofactor.sources import Source
 from heterofactor.start import Start, random_start, spectral_start
-
-MakeEngine = Callable[[Sequence[Source], Sequence[State]], Engine]
 
 
 @dataclass(frozen=True)

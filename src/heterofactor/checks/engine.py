@@ -12,8 +12,7 @@ from heterofactor.checks.requirement import copied, require, require_close, requ
 from heterofactor.engines import Serial
 from heterofactor.linalg import Array
 from heterofactor.losses import Loss, Squared
-from heterofactor.rounds import Engine, Message, Stage, State
-from heterofactor.search import MakeEngine
+from heterofactor.rounds import Engine, MakeEngine, Message, Stage, State
 from heterofactor.solvers import Grassmann
 from heterofactor.sources import Dense, Source
 

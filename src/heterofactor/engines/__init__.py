@@ -1,9 +1,10 @@
 """Where the sources' steps run; `Serial` is the meaning of all the others."""
 
+from heterofactor.engines.dask import DaskEngine
 from heterofactor.engines.serial import Serial
 from heterofactor.engines.threads import Threads
-from heterofactor.rounds import Engine
+from heterofactor.rounds import Engine, MakeEngine
 
-ENGINES: dict[str, type[Serial]] = {"serial": Serial, "threads": Threads}
+ENGINES: dict[str, MakeEngine] = {"serial": Serial, "threads": Threads, "dask": DaskEngine()}
 
-__all__ = ["ENGINES", "Engine", "Serial", "Threads"]
+__all__ = ["ENGINES", "DaskEngine", "Engine", "Serial", "Threads"]
