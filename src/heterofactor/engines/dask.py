@@ -16,15 +16,11 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from heterofactor.engines.serial import Serial, sum_in_order
+from heterofactor.engines.serial import Serial, pieces, sum_in_order
 from heterofactor.losses import Loss
 from heterofactor.rounds import Message, Stage, State
 from heterofactor.sources import Source
 
-# Stacks of sources (of about 5 MB each) that are one task, so that a round is not many small ones.
-STACKS = 4
-# Messages that are summed in one task.
-BRANCHES = 8
 # On glibc, arrays of NumPy cost five times their time with the thresholds that workers start with.
 MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "33554432"}
 
@@ -33,8 +29,8 @@ MALLOC = {"MALLOC_TRIM_THRESHOLD_": "268435456", "MALLOC_MMAP_THRESHOLD_": "3355
 class DaskEngine:
     """Run the sources' steps on a Dask cluster; for the parameter `engine` of a model.
 
-    The answer is that of `Serial`, but for the rounding of sums, and the same on any number of
-    workers. A worker that dies is replaced by Dask, and what it had is computed again.
+    The answer is that of `Serial`, on any number of workers. A worker that dies is replaced by
+    Dask, and what it had is computed again.
 
     Parameters
     ----------
@@ -95,8 +91,8 @@ class OnDask:
         own: bool = False,
     ) -> None:
         self._client, self._keep, self._own, self._rounds = client, keep, own, 0
-        self._sources = [self._submit(given, part) for part in parts(sources, STACKS)]
-        self._local = [self._submit(given, part) for part in parts(local, STACKS)]
+        self._sources = [self._submit(given, part) for part in pieces(sources)]
+        self._local = [self._submit(given, part) for part in pieces(local)]
 
     def begin(self, stage: Stage, shared: State) -> None:
         """Let every source make its private state for this stage."""
@@ -116,7 +112,7 @@ class OnDask:
         local = [self._submit(operator.itemgetter(0), answer) for answer in answers]
         messages = [self._submit(operator.itemgetter(1), answer) for answer in answers]
         while len(messages) > 1:
-            messages = [self._submit(add, *some) for some in parts(messages, BRANCHES)]
+            messages = [self._submit(add, *some) for some in pieces(messages)]
         total: Message = messages[0].result()
         self._local, self._rounds = local, self._rounds + 1
         if self._rounds % self._keep == 0:
@@ -181,18 +177,6 @@ def add(*messages: Message) -> Message:
     {'value': np.float64(3.0)}
     """
     return {name: sum_in_order([m[name] for m in messages]) for name in messages[0]}
-
-
-def parts(items: Sequence[Any], size: int) -> list[Sequence[Any]]:
-    """Cut a sequence into pieces of one size; the last one may be shorter.
-
-    Examples
-    --------
-    >>> from heterofactor.engines.dask import parts
-    >>> parts([1, 2, 3], 2)
-    [[1, 2], [3]]
-    """
-    return [items[first : first + size] for first in range(0, len(items), size)]
 
 
 def _client(asked: Any) -> Any:

@@ -12,6 +12,9 @@ from heterofactor.losses import Loss
 from heterofactor.rounds import Message, Stage, State
 from heterofactor.sources import Source
 
+# A cluster sums the messages of so many sources (or sums) at a time, and all engines sum alike.
+BRANCHES = 4
+
 
 class Serial:
     """Run the sources' steps one after the other.
@@ -66,5 +69,19 @@ class Serial:
 
 
 def sum_in_order(parts: Sequence[Array]) -> Array:
-    """Add arrays from the first to the last, so that the sum is the same each time."""
-    return reduce(operator.add, parts)
+    """Add arrays four by four, and the sums likewise: the same each time, and on any engine."""
+    while len(parts) > 1:
+        parts = [reduce(operator.add, some) for some in pieces(parts)]
+    return parts[0]
+
+
+def pieces(items: Sequence[Any]) -> list[Sequence[Any]]:
+    """Cut a sequence into what is summed at once; the last piece may be shorter.
+
+    Examples
+    --------
+    >>> from heterofactor.engines.serial import pieces
+    >>> pieces([1, 2, 3, 4, 5])
+    [[1, 2, 3, 4], [5]]
+    """
+    return [items[first : first + BRANCHES] for first in range(0, len(items), BRANCHES)]
