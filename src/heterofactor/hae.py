@@ -19,6 +19,7 @@ from heterofactor.linalg import to_numpy
 from heterofactor.losses import LOSSES, Loss, at_noise
 from heterofactor.network_settings import check_networks, check_settings
 from heterofactor.networks import AutoEncoder, MakeNetwork, make_networks, seeded
+from heterofactor.rounds import MakeEngine
 from heterofactor.samples import (
     Seen,
     batch_of,
@@ -28,7 +29,6 @@ from heterofactor.samples import (
     spread_of,
     start_of,
 )
-from heterofactor.search import MakeEngine
 from heterofactor.solvers.autoencoder import Objective, Run, Schedule, joint
 from heterofactor.solvers.network_averaging import averaging
 from heterofactor.tables import Centre, read_tables

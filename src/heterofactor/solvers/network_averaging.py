@@ -26,8 +26,7 @@ from heterofactor.engines import Serial
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import Loss
 from heterofactor.networks import AutoEncoder, Given, seeded
-from heterofactor.rounds import Engine, Message, State, run
-from heterofactor.search import MakeEngine
+from heterofactor.rounds import Engine, MakeEngine, Message, State, run
 from heterofactor.solvers.autoencoder import (
     Objective,
     Run,
