@@ -17,7 +17,10 @@ METHODS: dict[str, Callable[..., RatingFace]] = {
         3, 1, solver="gibbs", n_rounds=20, random_state=0, **names
     ),
 }
+# Those whose groups know nothing of tastes unless users have features.
+WITHOUT_TASTES = {"GHRS"}
 try:
+    from heterofactor.ratings.ghrs import GHRS
     from heterofactor.ratings.hae_ratings import RatingHAE
     from heterofactor.ratings.sparsefc import SparseFC
 except ModuleNotFoundError:  # torch is an extra
@@ -30,6 +33,7 @@ else:
     METHODS["RatingHAE"] = lambda **names: RatingHAE(
         ridge=(0.3, 1.0), n_hidden_unique=5, **SMALL, **names
     )
+    METHODS["GHRS"] = lambda **names: GHRS(3, max_rounds=50, random_state=0, **names)
 
 # Numbers of single precision, of the size of ratings.
 SINGLE = 1e-5
@@ -63,6 +67,7 @@ def model(kind: str) -> RatingFace:
     return FITTED[kind]
 
 
+@pytest.mark.parametrize("kind", [kind for kind in METHODS if kind not in WITHOUT_TASTES])
 def test_hidden_ratings_are_predicted_better_than_by_the_mean(kind: str) -> None:
     train, test = TABLE[:-200], TABLE[-200:]
     found = METHODS[kind]().fit(train)  # type: ignore[attr-defined]
