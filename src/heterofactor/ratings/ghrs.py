@@ -94,6 +94,8 @@ class GHRS(RatingFace):
     users, so give categories to have others. Their program, of which only the features are public,
     links every user to itself as well; we do not.
 
+    Memory grows with the squares of the numbers of users and of items.
+
     References
     ----------
     Zahra Zamanzadeh Darban, Mohammad Hadi Valipour. GHRS: Graph-based hybrid recommendation system
@@ -176,7 +178,8 @@ class GHRS(RatingFace):
 
     def _check(self) -> None:
         least = {"n_scores": 1, "n_similar": 0, "n_hidden": 1, "max_rounds": 1}
-        least |= {} if self.n_clusters == "auto" else {"n_clusters": 1}
+        if self.n_clusters != "auto":
+            least["n_clusters"] = 1
         for name, bound in least.items():
             value = getattr(self, name)
             if not isinstance(value, Integral) or isinstance(value, bool) or value < bound:
