@@ -22,7 +22,7 @@ from sklearn.metrics import silhouette_score
 from sklearn.utils import check_random_state
 from torch import nn
 
-from heterofactor.networks import Layer, Layers, seeded
+from heterofactor.networks import Layer, Layers
 from heterofactor.ratings.face import RatingFace
 from heterofactor.ratings.groups import STARTS, aligned
 from heterofactor.ratings.reading import Array, Codes, Ratings
@@ -212,13 +212,12 @@ class GHRS(RatingFace):
         weights = [p for name, p in network.named_parameters() if name.endswith("weight")]
         seen = torch.from_numpy(features.astype(np.float32))
         optimiser = torch.optim.Adam(network.parameters(), self.learning_rate)
-        with seeded(seed):
-            for _ in range(self.max_rounds):
-                optimiser.zero_grad()
-                error = decoder(encoder(seen, [n_users]), [n_users]) - seen
-                net = sum((w.abs() + w**2).sum() for w in weights)
-                ((error**2).mean() + self.penalty * net).backward()
-                optimiser.step()
+        for _ in range(self.max_rounds):
+            optimiser.zero_grad()
+            error = decoder(encoder(seen, [n_users]), [n_users]) - seen
+            net = sum((w.abs() + w**2).sum() for w in weights)
+            ((error**2).mean() + self.penalty * net).backward()
+            optimiser.step()
         with torch.no_grad():
             scores: Array = encoder(seen, [n_users]).numpy()
         return scores
