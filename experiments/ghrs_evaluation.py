@@ -263,13 +263,13 @@ def describe(table: pd.DataFrame, searched: pd.DataFrame) -> str:
         "The groups of GHRS (8 clusters unless said), evaluated in ways that do not tell how well "
         "unseen ratings are predicted. None of this is a result.",
         markdown(shown(table, WRONG)),
-        "How the authors evaluated is not known: their program makes the features, from one part "
-        "of the data (ua.base) for all folds, and ends there. Of the root mean squares in this "
-        "table, only those of means that have the test ratings in them come down to the reported "
-        f"error, at about two dozen clusters (24 was added to bracket it, so that it agrees proves "
-        f"nothing); with the {ELBOW} of the elbow they are near the error of the training "
-        "ratings. Neither test ratings in the graph, nor rounding, nor "
-        "leaving out what the group never rated, nor averaging errors in another way explains it.",
+        "How the authors evaluated is not known: their program makes the features, from one "
+        "training part (ua.base) and not fold by fold, and ends there. Of the root mean squares in "
+        "this table, only those of means that have the test ratings in them come down to the "
+        "reported error, at about two dozen clusters (24 was added to bracket it, so that it "
+        f"agrees proves nothing); with the {ELBOW} of the elbow they are near the error of the "
+        "training ratings. Neither test ratings in the graph, nor rounding, nor leaving out what "
+        "the group never rated, nor averaging errors in another way explains it.",
         "## Settings",
         f"Mean error over {FOLDS} folds of the training ratings of split 0: the fewer clusters the "
         "better, down to none.",
