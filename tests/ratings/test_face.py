@@ -9,6 +9,7 @@ import pytest
 from sklearn.base import clone
 
 from heterofactor import RatingModel
+from heterofactor.ratings.autosvd import AutoSVD
 from heterofactor.ratings.face import RatingFace
 
 METHODS: dict[str, Callable[..., RatingFace]] = {
@@ -16,11 +17,16 @@ METHODS: dict[str, Callable[..., RatingFace]] = {
     "gibbs": lambda **names: RatingModel(
         3, 1, solver="gibbs", n_rounds=20, random_state=0, **names
     ),
+    "AutoSVD++": lambda **names: AutoSVD(3, learning_rate=0.02, random_state=0, **names),
+    "AutoSVD": lambda **names: AutoSVD(
+        3, implicit=False, learning_rate=0.02, max_rounds=40, random_state=0, **names
+    ),
 }
 # Those whose groups know nothing of tastes unless users have features.
 WITHOUT_TASTES = {"GHRS"}
 try:
     from heterofactor.ratings.ghrs import GHRS
+    from heterofactor.ratings.graphrec import GraphRec
     from heterofactor.ratings.hae_ratings import RatingHAE
     from heterofactor.ratings.sparsefc import SparseFC
 except ModuleNotFoundError:  # torch is an extra
@@ -34,6 +40,7 @@ else:
         ridge=(0.3, 1.0), n_hidden_unique=5, **SMALL, **names
     )
     METHODS["GHRS"] = lambda **names: GHRS(3, max_rounds=50, random_state=0, **names)
+    METHODS["GraphRec"] = lambda **names: GraphRec(10, learning_rate=0.01, random_state=0, **names)
 
 # Numbers of single precision, of the size of ratings.
 SINGLE = 1e-5
