@@ -165,7 +165,7 @@ def test_what_was_rated_counts_where_it_says_something() -> None:
         error(AutoSVD(2, implicit=implicit, **settings).fit(table), hidden)
         for implicit in (True, False)
     ]
-    assert found[0] < 0.8 * found[1], found
+    assert found[0] < 0.8 * found[1]
 
 
 def test_items_without_ratings_are_liked_as_their_features_say() -> None:
@@ -178,6 +178,20 @@ def test_items_without_ratings_are_liked_as_their_features_say() -> None:
     # without features each of these is off by one
     assert error(found, cold) < 0.6
     assert not set(range(10)) & set(model.fit(rated).items_)
+
+
+def test_the_scale_of_ratings_does_not_matter() -> None:
+    """On a scale from 10 to 90, the same settings find the same."""
+    table, features, everything = made()
+    model = AutoSVD(4, max_rounds=30, random_state=0, **SLOW)
+    wide = table.assign(rating=20 * table["rating"] - 10)
+    found = model.fit(wide, features).predict(everything)
+    np.testing.assert_allclose(found, 20 * model.fit(table, features).predict(everything) - 10)
+
+
+def test_steps_that_are_too_large_are_told() -> None:
+    with pytest.raises(ValueError, match="expected a smaller learning_rate than 5 for"):
+        AutoSVD(learning_rate=5.0, max_rounds=100, random_state=0).fit(made()[0])
 
 
 def test_what_cannot_be_is_refused() -> None:

@@ -50,19 +50,19 @@ def sides(known: Any, ridges: tuple[float, float] = (0.3, 0.2)) -> Any:
 
 
 def small() -> Any:
-    table = pd.DataFrame({"user": [0, 0, 1, 2], "item": [0, 1, 1, 0], "rating": [4.0, 2, 1, 3]})
+    table = pd.DataFrame({"user": [0, 0, 1, 2], "item": [0, 1, 1, 0], "rating": [5.0, 2, 1, 3]})
     return read_ratings(table, Columns())
 
 
 def test_what_goes_in_is_flag_row_number_and_features() -> None:
     users, items = sides(small())
     expected = [
-        [1, 0, 0, 1, 0.5, 1, 0],
-        [0, 1, 0, 0, 0.25, 0.5, 0.1],
-        [0, 0, 1, 0.75, 0, 0.5, 0.2],
+        [1, 0, 0, 1, 0.4, 1, 0],
+        [0, 1, 0, 0, 0.2, 0.5, 0.1],
+        [0, 0, 1, 0.6, 0, 0.5, 0.2],
     ]
     np.testing.assert_allclose(users.batch.dense(), expected, rtol=1e-6)
-    of_items = [[1, 0, 1, 0, 0.75, 1], [0, 1, 0.5, 0.25, 0, 1]]
+    of_items = [[1, 0, 1, 0, 0.6, 1], [0, 1, 0.4, 0.2, 0, 1]]
     np.testing.assert_allclose(items.batch.dense(), of_items, rtol=1e-6)
 
 

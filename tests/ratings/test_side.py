@@ -4,7 +4,7 @@ import numpy as np
 import pandas as pd
 
 from heterofactor.ratings.reading import Columns, read_ratings
-from heterofactor.ratings.side import unit_columns, with_unrated
+from heterofactor.ratings.side import unit_columns, unit_of, with_unrated
 
 
 def test_columns_lie_between_zero_and_one_and_holes_in_the_mean() -> None:
@@ -30,3 +30,8 @@ def test_those_without_ratings_come_last() -> None:
     wider = with_unrated(known, pd.DataFrame({"age": [1, 2]}, index=[1, 5]), features)
     assert wider.items.tolist() == ["a", "b", "c"] and wider.users.tolist() == [3, 5, 1]
     np.testing.assert_array_equal(wider.values, known.values)
+
+
+def test_equal_ratings_have_the_unit_one() -> None:
+    table = pd.DataFrame({"user": [1, 2], "item": [1, 1], "rating": [3, 3]})
+    assert unit_of(read_ratings(table, Columns())) == 1.0

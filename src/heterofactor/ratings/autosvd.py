@@ -19,7 +19,7 @@ from heterofactor.ratings.contractive import contractive_scores
 from heterofactor.ratings.descent import sweep
 from heterofactor.ratings.face import RatingFace
 from heterofactor.ratings.reading import Array, Codes
-from heterofactor.ratings.side import unit_columns, with_unrated
+from heterofactor.ratings.side import unit_columns, unit_of, with_unrated
 
 # Spread of the tastes at the start.
 START = 0.05
@@ -70,11 +70,13 @@ class AutoSVD(RatingFace):
 
     Notes
     -----
-    As published: the model, the auto-encoder's loss, one step at a time, users' ratings together.
-    Left open by the paper, and chosen here: the auto-encoder has tied weights (as in Rifai et al.,
-    ICML 2011), half the sum of squared errors, and is trained by L-BFGS on all items; numbers are
-    moved to between 0 and 1, categories are flags; users and their ratings are taken in a new
-    random order each round; tastes begin as normal numbers around zero.
+    As published: the model, the contractive auto-encoder trained beforehand, one step at a time,
+    and the ratings of a user together. The authors' program has no auto-encoder, but its result for
+    other data; chosen here: tied weights (as in Rifai et al., ICML 2011) and half the sum of
+    squared errors, lowered by L-BFGS over all items; numbers are moved to between 0 and 1,
+    categories are flags. Also chosen here: users and their ratings are taken in a new random order
+    each round; tastes begin as normal numbers around zero; ratings are brought to the span of one
+    to five stars, for which rates and penalties are meant.
 
     References
     ----------
@@ -152,22 +154,24 @@ class AutoSVD(RatingFace):
         )
         fixed = self.feature_weight * self.item_features_
 
-        self.mean_ = float(known.values.mean())
+        unit = unit_of(known)
+        values = known.values / unit
+        mean = float(values.mean())
         offsets = np.zeros(n_users), np.zeros(n_items)
         user_tastes, item_tastes = (rng.normal(0, START, (n, rank)) for n in (n_users, n_items))
         seen = rng.normal(0, START, (n_items if self.implicit else 0, rank))
         item_tastes[np.bincount(known.item, minlength=n_items) == 0] = 0
         indptr = np.searchsorted(known.user, np.arange(n_users + 1))
-        errors = []
+        errors: list[float] = []
         for _ in range(self.max_rounds):
-            order = rng.permutation(len(known.values))
+            order = rng.permutation(len(values))
             order = order[np.argsort(known.user[order], kind="stable")]
             total = sweep(
                 rng.permutation(n_users),
                 indptr,
                 known.item[order],
-                known.values[order],
-                self.mean_,
+                values[order],
+                mean,
                 *offsets,
                 user_tastes,
                 item_tastes,
@@ -177,14 +181,22 @@ class AutoSVD(RatingFace):
                 self.ridge_offsets,
                 self.ridge,
             )
-            errors.append(np.sqrt(total / len(known.values)))
+            if not np.isfinite(total):
+                raise ValueError(
+                    f"The tastes grew without bound in round {len(errors) + 1}: expected a smaller "
+                    f"learning_rate than {self.learning_rate:g} for these ratings."
+                )
+            errors.append(unit * np.sqrt(total / len(values)))
         self.history_ = pd.DataFrame(
             {"rmse": errors}, index=pd.RangeIndex(1, len(errors) + 1, name="round")
         )
         if self.implicit:
             np.add.at(user_tastes, known.user, seen[known.item] / _roots(known.user)[:, None])
-        self.user_offsets_, self.item_offsets_ = offsets
-        self.user_tastes_, self.item_tastes_ = user_tastes, item_tastes + fixed
+        self.mean_, (self.user_offsets_, self.item_offsets_) = (
+            unit * mean,
+            (unit * each for each in offsets),
+        )
+        self.user_tastes_, self.item_tastes_ = unit * user_tastes, item_tastes + fixed
         return self
 
     def _expected(self, user: Codes, item: Codes) -> Array:

@@ -21,7 +21,7 @@ from sklearn.utils import check_random_state
 from heterofactor.batches import EntryBatch, Pattern, Tensor
 from heterofactor.ratings.face import RatingFace
 from heterofactor.ratings.reading import Array, Codes, Ratings
-from heterofactor.ratings.side import unit_columns, with_unrated
+from heterofactor.ratings.side import unit_columns, unit_of, with_unrated
 
 # Spread of the weights at the start, as in the authors' program.
 START = 0.01
@@ -63,13 +63,14 @@ class GraphRec(RatingFace):
 
     Notes
     -----
-    As published: what goes in (ratings are divided by the greatest one, numbers of ratings by the
-    greatest number), the embeddings, the product, half the sum of squared errors with penalties on
-    the embeddings, Adam. The paper leaves open which non-linear function, that there are no
-    offsets, and that a user's own ratings stay in its row while they are fitted; here it is as in
-    the authors' program. Other than there, a step is made on all ratings instead of on 1,000 drawn
-    ones, with a larger rate: about as good, and ten times as fast, as each embedding is computed
-    once a step. Numbers among features are moved to between 0 and 1, categories are flags.
+    As in the authors' program: what goes in (ratings are divided by the greatest one, numbers of
+    ratings by the greatest number; a user's own ratings stay in its row while they are fitted), the
+    embeddings, the product without offsets, half the sum of squared errors with penalties on the
+    embeddings, Adam. Other than there, a step is made on all ratings instead of on 1,000 drawn
+    ones, with a larger rate, since each embedding is then computed once a step; ages are numbers
+    and not categories, unless they are given so; and ratings are brought to the span of one to five
+    stars, for which rates and penalties are meant. Numbers among features are moved to between 0
+    and 1, categories are flags.
 
     References
     ----------
@@ -154,7 +155,7 @@ class GraphRec(RatingFace):
             {"value": values}, index=pd.RangeIndex(1, len(values) + 1, name="round")
         )
         with torch.no_grad():
-            self.user_scores_ = users.completed(of_users).numpy()
+            self.user_scores_ = unit_of(known) * users.completed(of_users).numpy()
             self.item_scores_ = items.completed(of_items).numpy()
         return self
 
@@ -262,7 +263,7 @@ def _side(known: Ratings, features: Array, n_components: int, ridge: float, gene
     whole.sort_indices()
     rows = np.repeat(np.arange(shape[0]), np.diff(whole.indptr))
     order = np.lexsort((known.item, known.user))
-    targets = torch.from_numpy(known.values[order].astype(np.float32))
+    targets = torch.from_numpy((known.values[order] / unit_of(known)).astype(np.float32))
     batch = EntryBatch(
         [shape[0]],
         Pattern(rows, whole.indices, whole.shape),

@@ -1,4 +1,4 @@
-"""Side information for networks: columns from 0 to 1, of ids with ratings and of ids without."""
+"""What networks are given: features as columns from 0 to 1, and ratings in one unit."""
 
 from __future__ import annotations
 
@@ -10,6 +10,9 @@ import pandas as pd
 
 from heterofactor.ratings.groups import aligned
 from heterofactor.ratings.reading import Array, Ratings
+
+# From one star to five.
+SPAN = 4
 
 
 def with_unrated(known: Ratings, user_features: Any = None, item_features: Any = None) -> Ratings:
@@ -77,3 +80,20 @@ def unit_columns(given: pd.DataFrame | None, ids: pd.Index[Any], what: str) -> A
     most = np.nanmax(values, axis=0, initial=-np.inf)
     unit: Array = (values - least) / (most - least)
     return np.where(np.isnan(unit), np.nanmean(unit, axis=0), unit)
+
+
+def unit_of(known: Ratings) -> float:
+    """Return the unit in which ratings span as much as one to five stars do.
+
+    Rates and penalties then mean the same for any scale.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.reading import Columns, read_ratings
+    >>> from heterofactor.ratings.side import unit_of
+    >>> table = pd.DataFrame({"user": [1, 2], "item": [1, 1], "rating": [20, 100]})
+    >>> unit_of(read_ratings(table, Columns()))
+    20.0
+    """
+    return float(np.ptp(known.values)) / SPAN or 1.0
