@@ -29,8 +29,8 @@ class AutoSVD(RatingFace):
     """AutoSVD++, and AutoSVD, which does without what users have rated.
 
     Items that were never rated but have features are known as well: their offset is zero, and
-    users are expected to like them as their features say. For a user who was never seen there is
-    what other users' offsets of the item say.
+    users are expected to like them as their features say. For a user who was never seen, the
+    mean of the item stands in.
 
     Parameters
     ----------
@@ -70,6 +70,9 @@ class AutoSVD(RatingFace):
 
     Notes
     -----
+    The defaults are for AutoSVD++; AutoSVD takes more and larger steps: ``contraction=0.1``,
+    ``ridge_offsets=0.1``, ``ridge=0.1``, ``learning_rate=0.01`` and ``max_rounds=40`` did best.
+
     As published: the model, the contractive auto-encoder trained beforehand, one step at a time,
     and the ratings of a user together. The authors' program has no auto-encoder, but its result for
     other data; chosen here: tied weights (as in Rifai et al., ICML 2011) and half the sum of
@@ -102,15 +105,15 @@ class AutoSVD(RatingFace):
 
     def __init__(
         self,
-        n_components: int = 10,
+        n_components: int = 40,
         *,
         implicit: bool = True,
-        feature_weight: float = 0.1,
-        contraction: float = 0.1,
+        feature_weight: float = 0.2,
+        contraction: float = 0.01,
         ridge_offsets: float = 0.005,
         ridge: float = 0.015,
-        learning_rate: float = 0.007,
-        max_rounds: int = 20,
+        learning_rate: float = 0.005,
+        max_rounds: int = 15,
         user: str = "user",
         item: str = "item",
         rating: str = "rating",
@@ -192,10 +195,8 @@ class AutoSVD(RatingFace):
         )
         if self.implicit:
             np.add.at(user_tastes, known.user, seen[known.item] / _roots(known.user)[:, None])
-        self.mean_, (self.user_offsets_, self.item_offsets_) = (
-            unit * mean,
-            (unit * each for each in offsets),
-        )
+        self.mean_ = unit * mean
+        self.user_offsets_, self.item_offsets_ = (unit * each for each in offsets)
         self.user_tastes_, self.item_tastes_ = unit * user_tastes, item_tastes + fixed
         return self
 

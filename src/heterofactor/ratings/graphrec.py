@@ -32,7 +32,7 @@ class GraphRec(RatingFace):
 
     Users and items that have features but no ratings are known as well: beside their features
     counts what the others' flags, rows and numbers come to on average. For a pair of which one was
-    never seen there is what other ratings say of the other one.
+    never seen, the mean of the other one stands in.
 
     Parameters
     ----------
@@ -97,8 +97,8 @@ class GraphRec(RatingFace):
         n_components: int = 50,
         *,
         ridge: float | tuple[float, float] = (0.05, 0.02),
-        learning_rate: float = 0.002,
-        max_rounds: int = 200,
+        learning_rate: float = 0.001,
+        max_rounds: int = 350,
         user: str = "user",
         item: str = "item",
         rating: str = "rating",
