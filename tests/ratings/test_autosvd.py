@@ -130,14 +130,14 @@ def test_compiled_or_not_the_answer_is_the_same() -> None:
 @pytest.mark.parametrize("implicit", [True, False])
 def test_the_truth_is_recovered(implicit: bool) -> None:
     table, _, everything = made()
-    model = AutoSVD(4, implicit=implicit, max_rounds=200, random_state=0, **SLOW).fit(table)
+    model = AutoSVD(4, implicit=implicit, max_rounds=80, random_state=0, **SLOW).fit(table)
     # noise of 0.3 in 36 ratings of each user, four tastes: about 0.3 * sqrt(4 / 36 + 4 / 24)
     assert error(model, everything) < 0.25
 
 
 def test_features_help_where_ratings_are_few() -> None:
     table, features, everything = made(share=0.08)
-    settings: dict[str, Any] = {"max_rounds": 100, "random_state": 0, **SLOW}
+    settings: dict[str, Any] = {"max_rounds": 60, "random_state": 0, **SLOW}
     model = AutoSVD(6, feature_weight=1.0, contraction=0.01, **settings)
     with_them, without = (
         error(model.fit(table, features), everything),
@@ -160,7 +160,7 @@ def test_what_was_rated_counts_where_it_says_something() -> None:
     table = pd.DataFrame({"user": user, "item": item, "rating": values})
     rest = np.nonzero(~there & (kinds != 0))
     hidden = pd.DataFrame({"user": rest[0], "item": rest[1], "rating": truth[rest]})
-    settings: dict[str, Any] = {"max_rounds": 100, "random_state": 0, **SLOW}
+    settings: dict[str, Any] = {"max_rounds": 60, "random_state": 0, **SLOW}
     found = [
         error(AutoSVD(2, implicit=implicit, **settings).fit(table), hidden)
         for implicit in (True, False)
@@ -171,7 +171,7 @@ def test_what_was_rated_counts_where_it_says_something() -> None:
 def test_items_without_ratings_are_liked_as_their_features_say() -> None:
     table, features, everything = made()
     rated = table[table["item"] >= 10]
-    model = AutoSVD(6, feature_weight=1.0, contraction=0.01, max_rounds=100, random_state=0, **SLOW)
+    model = AutoSVD(6, feature_weight=1.0, contraction=0.01, max_rounds=50, random_state=0, **SLOW)
     found = model.fit(rated, features)
     assert sorted(found.items_) == list(range(120))
     cold = everything[everything["item"] < 10]
@@ -183,7 +183,7 @@ def test_items_without_ratings_are_liked_as_their_features_say() -> None:
 def test_the_scale_of_ratings_does_not_matter() -> None:
     """On a scale from 10 to 90, the same settings find the same."""
     table, features, everything = made()
-    model = AutoSVD(4, max_rounds=30, random_state=0, **SLOW)
+    model = AutoSVD(4, max_rounds=10, random_state=0, **SLOW)
     wide = table.assign(rating=20 * table["rating"] - 10)
     found = model.fit(wide, features).predict(everything)
     np.testing.assert_allclose(found, 20 * model.fit(table, features).predict(everything) - 10)
@@ -191,7 +191,7 @@ def test_the_scale_of_ratings_does_not_matter() -> None:
 
 def test_steps_that_are_too_large_are_told() -> None:
     with pytest.raises(ValueError, match="expected a smaller learning_rate than 5 for"):
-        AutoSVD(learning_rate=5.0, max_rounds=100, random_state=0).fit(made()[0])
+        AutoSVD(learning_rate=5.0, max_rounds=30, random_state=0).fit(made()[0])
 
 
 def test_what_cannot_be_is_refused() -> None:

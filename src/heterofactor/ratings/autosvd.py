@@ -169,21 +169,22 @@ class AutoSVD(RatingFace):
         for _ in range(self.max_rounds):
             order = rng.permutation(len(values))
             order = order[np.argsort(known.user[order], kind="stable")]
-            total = sweep(
-                rng.permutation(n_users),
-                indptr,
-                known.item[order],
-                values[order],
-                mean,
-                *offsets,
-                user_tastes,
-                item_tastes,
-                fixed,
-                seen,
-                self.learning_rate,
-                self.ridge_offsets,
-                self.ridge,
-            )
+            with np.errstate(all="ignore"):  # what overflows is told below
+                total = sweep(
+                    rng.permutation(n_users),
+                    indptr,
+                    known.item[order],
+                    values[order],
+                    mean,
+                    *offsets,
+                    user_tastes,
+                    item_tastes,
+                    fixed,
+                    seen,
+                    self.learning_rate,
+                    self.ridge_offsets,
+                    self.ridge,
+                )
             if not np.isfinite(total):
                 raise ValueError(
                     f"The tastes grew without bound in round {len(errors) + 1}: expected a smaller "

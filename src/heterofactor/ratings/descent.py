@@ -4,7 +4,7 @@ r"""Gradient steps, rating by rating, with what a user has rated beside what the
     + (q_i + f_i)^\top \Big(p_u + |N_u|^{-1/2} \sum_{j \in N_u} y_j\Big)
 
 with :math:`f_i` fixed. The loop is compiled where numba is installed (the extra ``fast``); without
-it Python runs it, with the same answer, some hundred times slower.
+it Python runs it, with the same answer, much slower.
 """
 
 from __future__ import annotations
