@@ -99,6 +99,24 @@ class _Product(torch.autograd.Function):
         return None, None, ctx.turned @ slope.contiguous()
 
 
+def times(pattern: Pattern, values: Tensor, dense: Tensor, *, turned: bool = False) -> Tensor:
+    """Return the matrix that has these values at the entries, or its transpose, times a dense one.
+
+    Differentiable in the dense one only.
+
+    Examples
+    --------
+    >>> import numpy as np, torch
+    >>> from heterofactor.batches import Pattern, times
+    >>> pattern = Pattern(np.array([0]), np.array([1]), (1, 2))
+    >>> times(pattern, torch.tensor([3.0]), torch.ones(1, 1), turned=True)
+    tensor([[0.],
+            [3.]])
+    """
+    both = pattern.matrix(values), pattern.turned(values)
+    return _Product.apply(*(both[::-1] if turned else both), dense)
+
+
 class _Entries(torch.autograd.Function):
     """Some entries of a product of two dense matrices."""
 

@@ -46,11 +46,12 @@ def error(model: Any, table: pd.DataFrame) -> float:
 
 
 def test_scores_of_items_are_as_the_networks_have_them() -> None:
-    """A prediction is a product, of the item's scores and the user's column of the decoder."""
+    """A prediction is a product of scores of item and user, and their offsets."""
     table = ratings()
     model = fitted("RatingHAE", table)
     assert model.item_scores_.shape == (80, 20) and model.user_basis_.shape == (60, 20)
     full = model.item_scores_ @ model.user_basis_.T + model.user_offsets_
+    full = full + model.item_offsets_[:, None]
     item = list(model.items_).index("film7")
     pairs = pd.DataFrame({"user": model.users_, "item": "film7"})
     np.testing.assert_allclose(model.predict(pairs), np.clip(full[item], 1, 5), rtol=1e-5)

@@ -15,9 +15,9 @@ import torch
 from sklearn.utils import check_random_state
 
 from heterofactor.batches import EntryBatch, Pattern
-from heterofactor.losses import Squared
 from heterofactor.networks import AutoEncoder, seeded
 from heterofactor.ratings.face import RatingFace
+from heterofactor.ratings.offsets import Offsets
 from heterofactor.ratings.reading import Array, Codes, Ratings
 from heterofactor.solvers.autoencoder import Objective, Schedule, joint
 
@@ -33,12 +33,11 @@ class RatingAutoEncoder(RatingFace):
     True
     """
 
-    ridge: Any
-    ridge_kernel: float
     learning_rate: float
     max_rounds: int
     random_state: Any
-    _network: Callable[[int, int, torch.Generator], AutoEncoder]
+    _network: Callable[[tuple[int, int], int, torch.Generator], AutoEncoder]
+    _objective: Callable[[], Objective]
 
     def _fit(self, known: Ratings, group: Codes) -> Self:
         order = np.argsort(group, kind="stable")  # samples lie sorted by source
@@ -49,18 +48,18 @@ class RatingAutoEncoder(RatingFace):
 
         counts = np.bincount(group).tolist()
         pattern = Pattern(rows, users, (len(self.items_), len(self.users_)))
-        targets = torch.from_numpy(values)
-        inputs, places = self._inputs(pattern, targets)
-        batch = EntryBatch(counts, places, inputs, pattern, targets, torch.zeros_like(targets))
+        apart = self._apart(known)
+        offsets = torch.from_numpy(apart.at(users, known.item[by_rows]).astype(np.float32))
+        batch = self._batch(counts, pattern, torch.from_numpy(values), offsets)
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
-        network = self._network(len(self.users_), len(counts), torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        network = self._network(pattern.shape, len(counts), generator)
         last = network.decoder.layers[-1]
         with torch.no_grad():
-            last.bias += float(values.mean())
-        pair = (self.ridge, 0.0) if np.isscalar(self.ridge) else tuple(self.ridge)
-        objective = Objective(Squared(), pair, self.ridge_kernel)
+            last.bias += float(values.mean()) - float(offsets.mean())
+        schedule = Schedule(self.learning_rate, self.max_rounds)
         with seeded(seed):
-            run = joint(network, objective, batch, Schedule(self.learning_rate, self.max_rounds))
+            run = joint(network, self._objective(), batch, schedule)
         network.eval()
         self.history_ = pd.DataFrame(
             {"value": [value for value, _ in run.history]},
@@ -69,21 +68,32 @@ class RatingAutoEncoder(RatingFace):
         with torch.no_grad():
             shared, unique = network.scores(batch, counts)
             self.item_scores_ = (shared if unique is None else shared + unique).numpy()[place]
-            self.user_basis_ = last.weights().T.contiguous().numpy()
-            self.user_offsets_ = last.bias.numpy().copy()
+            self.user_basis_ = self._basis(network, batch).T.contiguous().numpy()
+            self.user_offsets_ = last.bias.numpy() + apart.mean + apart.user
+            self.item_offsets_ = apart.item
         return self
 
-    def _inputs(self, pattern: Pattern, ratings: Any) -> tuple[Any, Pattern]:
-        """Return what goes into the networks, and where it is: the ratings, as they are."""
-        return ratings, pattern
+    def _apart(self, known: Ratings) -> Offsets:
+        """Return what is expected of ratings before the networks: nothing."""
+        return Offsets(0.0, np.zeros(len(known.users)), np.zeros(len(known.items)))
+
+    def _batch(self, counts: list[int], pattern: Pattern, ratings: Any, offsets: Any) -> EntryBatch:
+        """Return what goes into the networks and is asked of them: the ratings, as they are."""
+        return EntryBatch(counts, pattern, ratings, pattern, ratings, offsets)
+
+    def _basis(self, network: AutoEncoder, batch: EntryBatch) -> Any:
+        """Return the vectors of all users, in columns."""
+        return network.decoder.layers[-1].weights()
 
     def _expected(self, user: Codes, item: Codes) -> Array:
         found = np.einsum("ij,ij->i", self.item_scores_[item], self.user_basis_[user])
-        return self._stand_in(found + self.user_offsets_[user], user, item)
+        offsets = self.user_offsets_[user] + self.item_offsets_[item]
+        return self._stand_in(found + offsets, user, item)
 
     def _expected_table(self, user: Codes) -> Array:
-        found = self.user_basis_[user] @ self.item_scores_.T + self.user_offsets_[user, None]
-        return self._stand_in(found, user[:, None], np.arange(len(self.items_)))
+        found = self.user_basis_[user] @ self.item_scores_.T
+        offsets = self.user_offsets_[user, None] + self.item_offsets_
+        return self._stand_in(found + offsets, user[:, None], np.arange(len(self.items_)))
 
 
 def half_is_fast() -> bool:

@@ -11,8 +11,10 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 
+from heterofactor.losses import Squared
 from heterofactor.networks import AutoEncoder, Layer, Layers
 from heterofactor.ratings.autoencoders import RatingAutoEncoder, half_is_fast
+from heterofactor.solvers.autoencoder import Objective
 
 
 class SparseFC(RatingAutoEncoder):
@@ -44,8 +46,9 @@ class SparseFC(RatingAutoEncoder):
     ----------
     users_, items_ : Index
         Who and what was seen.
-    item_scores_, user_basis_, user_offsets_ : array
-        A prediction is the product of the scores of item and user, and the user's offset.
+    item_scores_, user_basis_, user_offsets_, item_offsets_ : array
+        A prediction is the product of the scores of item and user, and their offsets. Items have
+        none here.
     scale_ : (float, float)
         The lowest and the highest rating seen.
     history_ : DataFrame
@@ -66,7 +69,7 @@ class SparseFC(RatingAutoEncoder):
     ... })
     >>> model = SparseFC(n_hidden=10, ridge=0.01, learning_rate=0.05, random_state=0)
     >>> model.fit(ratings).predict(ratings).round()
-    array([5., 1., 4., 2.], dtype=float32)
+    array([5., 1., 4., 2.])
     """
 
     def __init__(
@@ -76,7 +79,7 @@ class SparseFC(RatingAutoEncoder):
         n_kernel: int = 5,
         ridge: float = 20.0,
         ridge_kernel: float = 0.006,
-        learning_rate: float = 0.003,
+        learning_rate: float = 0.002,
         max_rounds: int = 200,
         user: str = "user",
         item: str = "item",
@@ -109,7 +112,11 @@ class SparseFC(RatingAutoEncoder):
         known = self._read(ratings)
         return self._fit(known, np.zeros(len(known.items), dtype=np.intp))
 
-    def _network(self, n_users: int, n_groups: int, generator: Any) -> AutoEncoder:
+    def _objective(self) -> Objective:
+        return Objective(Squared(), (self.ridge, 0.0), self.ridge_kernel)
+
+    def _network(self, shape: tuple[int, int], n_groups: int, generator: Any) -> AutoEncoder:
+        _, n_users = shape
         kernel: dict[str, Any] = {"kernel": "compact", "n_kernel": self.n_kernel}
         size = self.n_hidden
         hidden = [
