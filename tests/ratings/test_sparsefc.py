@@ -77,7 +77,7 @@ def movielens(folder: Path, seed: int) -> tuple[pd.DataFrame, pd.DataFrame, pd.D
 @pytest.mark.slow
 @pytest.mark.real
 def test_movielens(shared_data: Path) -> None:
-    """One split of the twenty in experiments/; the bounds are two errors of one split above."""
+    """One split of the twenty in experiments/; where a fit begins changes it by 0.001 to 0.002."""
     train, test, genres = movielens(shared_data, 2)
-    assert error(SparseFC(random_state=0).fit(train), test) < 0.884
-    assert error(RatingHAE(random_state=0).fit(train, genres), test) < 0.884
+    assert error(SparseFC(random_state=0).fit(train), test) < 0.882
+    assert error(RatingHAE(random_state=0).fit(train, genres), test) < 0.870
