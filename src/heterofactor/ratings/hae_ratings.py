@@ -30,11 +30,15 @@ class RatingHAE(RatingAutoEncoder):
     has it. A linear layer leads from scores to what ratings are above or below the offsets of
     their user and item.
 
-    Not in the paper: offsets are fitted first; every step leaves ratings out of what goes in, and
-    those count for more than the ones the networks see; users are known by which items they have
-    rated, too; inputs are divided by the root of how many there are; and layers have no kernels,
-    which cost a fifth of the time. See `heterofactor.ratings.unseen`, and
-    ``experiments/results/hae_movielens_search.md`` for what the first four are worth.
+    Not in the paper: every step leaves ratings out of what goes in, and those count for more than
+    the ones the networks see; users are known by which items they have rated, too; inputs are
+    divided by the root of how many there are; offsets are fitted first; and layers have no kernels.
+    See `heterofactor.ratings.unseen`, and ``experiments/results/hae_movielens_search.md`` for what
+    the first four are worth.
+
+    On twenty splits of MovieLens 100K single fits are better than those of `SparseFC` by 0.0129;
+    0.0015 of it is what clusters of genres add to one group, and random groups add nothing. See
+    ``experiments/results/hae_movielens_test.md``.
 
     Parameters
     ----------
