@@ -151,12 +151,14 @@ class Unseen(Objective):
     left_out: float = 0.3
     known_weight: float = 0.3
 
-    def __call__(self, network: AutoEncoder, batch: Batch, share: float = 1.0) -> Tensor:
-        """Return the weighted loss of a batch, with this share of what is shared's penalty."""
+    def __call__(
+        self, network: AutoEncoder, batch: Batch, share: float = 1.0, part: float = 1.0
+    ) -> Tensor:
+        """Return the weighted loss of a batch, with a part of the penalty, as `Objective` does."""
         assert isinstance(batch, RatingBatch)
         seen, stayed = batch.without(self.left_out)
         weights = 1 - (1 - self.known_weight) * stayed
         missed = batch.targets - self._predicted(network, seen)
         shared, unique = network.penalty(self.ridge, self.kernel)
         shared = shared + self.ridge_seen / 2 * (network.decoder.items**2).sum()
-        return weights @ missed**2 / weights.mean() / 2 + share * shared + unique
+        return weights @ missed**2 / weights.mean() / 2 + part * (share * shared + unique)
