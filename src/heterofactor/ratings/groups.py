@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.cluster import KMeans
 
-from heterofactor.ratings.reading import Array, Codes
+from heterofactor.ratings.reading import Array, Codes, ids_of
 
 # k-means begins so often, and keeps the best.
 STARTS = 4
@@ -96,6 +96,7 @@ def aligned(table: pd.DataFrame, ids: pd.Index[Any], what: str, name: str) -> pd
     >>> aligned(table, pd.Index(["Heat"]), "item", "item_features")["year"].tolist()
     [1995]
     """
+    table = table.set_axis(ids_of(table.index))
     if not table.index.is_unique:
         twice = table.index[table.index.duplicated()]
         raise ValueError(f"{name} has several rows for {_some(twice)}: give one for each {what}.")
@@ -105,7 +106,7 @@ def aligned(table: pd.DataFrame, ids: pd.Index[Any], what: str, name: str) -> pd
             f"{name} has no row for {len(missing)} of {len(ids)} {what}s ({_some(missing)}): it "
             f"is expected to be indexed by {what}, with a row for each that was rated."
         )
-    return table.loc[ids]
+    return table.iloc[table.index.get_indexer(ids)]
 
 
 def _clusters(flags: pd.DataFrame, n_groups: int, seed: int) -> tuple[pd.Index[Any], Codes]:

@@ -300,8 +300,9 @@ class RatingModel(RatingFace):
             raise KeyError(f"Item {item!r} was never rated: nothing is known that is like it.")
         tastes = self._tastes
         likeness = tastes.likeness_of_columns if self._by_users else tastes.likeness_of_rows
-        found = pd.Series(likeness(place), index=self.items_, name="likeness").drop(item)
-        return found.sort_values(ascending=False, kind="stable").head(n)
+        found = pd.Series(likeness(place), index=self.items_, name="likeness")
+        others: pd.Series[float] = found[np.arange(len(found)) != place]
+        return others.sort_values(ascending=False, kind="stable").head(n)
 
     def explain(self, user: Hashable, item: Hashable) -> pd.Series[float]:
         """Return of what the expected rating of a pair is made.

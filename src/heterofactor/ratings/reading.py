@@ -133,14 +133,37 @@ def read_ratings(table: Any, columns: Columns) -> Ratings:
     kept = ~pairs.iloc[order].duplicated(keep="last").to_numpy()
     order = np.sort(order[kept])
     order = order[weights[order] > 0]
-    user, users = pd.factorize(pairs["user"].iloc[order], sort=True)
-    item, items = pd.factorize(pairs["item"].iloc[order], sort=True)
+    user, users = _coded(pairs["user"].iloc[order])
+    item, items = _coded(pairs["item"].iloc[order])
     # by user and item, so that the order of the rows does not matter
     placed = np.lexsort((item, user))
     order = order[placed]
-    return Ratings(
-        pd.Index(users), pd.Index(items), user[placed], item[placed], values[order], weights[order]
-    )
+    return Ratings(users, items, user[placed], item[placed], values[order], weights[order])
+
+
+def ids_of(given: Any) -> pd.Index[Any]:
+    """Return ids as an index of one level, whatever they are: a tuple is one id.
+
+    Examples
+    --------
+    >>> from heterofactor.ratings.reading import ids_of
+    >>> ids_of([("north", 1), ("south", 2)]).nlevels
+    1
+    """
+    index = pd.Index(given, tupleize_cols=False)
+    return index.to_flat_index() if isinstance(index, pd.MultiIndex) else index
+
+
+def _coded(ids: pd.Series[Any]) -> tuple[Codes, pd.Index[Any]]:
+    """Return the place of each id among the different ones, and these, in an order of their own."""
+    codes, found = pd.factorize(ids_of(ids))
+    found = ids_of(found)
+    try:
+        order = np.array(sorted(range(len(found)), key=found.tolist().__getitem__), dtype=np.intp)
+    except TypeError:  # of several kinds
+        kinds = [(type(one).__name__, repr(one)) for one in found.tolist()]
+        order = np.array(sorted(range(len(found)), key=kinds.__getitem__), dtype=np.intp)
+    return np.argsort(order)[codes], found[order]
 
 
 def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
