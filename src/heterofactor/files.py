@@ -35,8 +35,10 @@ from heterofactor.labels import (
 )
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import LOSSES
+from heterofactor.ratings.features import Encoding
 from heterofactor.ratings.reading import Ratings
 from heterofactor.ratings.tastes import Tastes
+from heterofactor.ratings.told import Told
 from heterofactor.rounds import Result
 from heterofactor.search import Found
 from heterofactor.solvers import SOLVERS
@@ -203,7 +205,7 @@ def _lean(found: Found) -> Found:
 
 def _known_classes() -> dict[str, type]:
     """Return the classes that a file may name."""
-    state = (Factors, Tables, Found, Result, Start, Ratings, Tastes)
+    state = (Factors, Tables, Found, Result, Start, Ratings, Tastes, Told, Encoding)
     rooms = (*LOSSES.values(), *SOLVERS.values(), *ENGINES.values())
     return {known.__name__: known for known in (*state, *rooms)}
 

@@ -23,6 +23,7 @@ from heterofactor.ratings.groups import places_in_groups
 from heterofactor.ratings.normals import Likeness, draw_around, draw_population, likeness
 from heterofactor.ratings.reading import Array, Codes, Ratings
 from heterofactor.ratings.tastes import Tastes
+from heterofactor.ratings.told import weights_of
 
 State = dict[str, Any]
 Alike = tuple[Likeness | None, Likeness | None]
@@ -96,8 +97,7 @@ def draw_tastes(
         if number in kept:
             draws.append(state)
     parts = {name: np.stack([draw[name] for draw in draws]) for name in state}
-    row, column = parts.pop("row"), parts.pop("column")
-    noise = parts.pop("noise")[:, None] / np.sqrt(parts.pop("row_weights"))
+    row, column = parts["row"], parts["column"]
     return centred(
         Tastes(
             mean=np.full(n_draws, layout.mean),
@@ -106,10 +106,12 @@ def draw_tastes(
             rows=row[..., 1:],
             columns=column[..., 1:],
             group=group,
-            noise=noise,
-            column_noise=parts.pop("column_weights") ** -0.5,
-            **parts,
-        )
+            noise=parts["noise"][:, None] / np.sqrt(parts["row_weights"]),
+            column_noise=parts["column_weights"] ** -0.5,
+            own_rows=parts["own_rows"],
+            own_columns=parts["own_columns"],
+        ),
+        (weights_of(ratings.number("user")), weights_of(ratings.number("item"))),
     )
 
 

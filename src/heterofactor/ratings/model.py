@@ -12,18 +12,18 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from heterofactor.ratings.als import fit_tastes
-from heterofactor.ratings.face import RatingFace, place_of
+from heterofactor.ratings.face import place_of
 from heterofactor.ratings.gibbs import draw_tastes
 from heterofactor.ratings.groups import read_groups
-from heterofactor.ratings.offsets import read_features
-from heterofactor.ratings.reading import Array, Codes, Ratings, read_ratings
+from heterofactor.ratings.growing import GrowingModel
+from heterofactor.ratings.reading import Array, Codes, Ratings
 from heterofactor.ratings.settings import ROUNDS, check_settings
-from heterofactor.ratings.tastes import Ridge, Tastes
+from heterofactor.ratings.tastes import Tastes
 
 PARTS = ["mean", "user", "item", "shared", "unique"]
 
 
-class RatingModel(RatingFace):
+class RatingModel(GrowingModel):
     r"""Predict ratings from offsets, a shared taste, and a taste unique to each group of items.
 
     A rating of an item in group :math:`g` is expected at
@@ -69,7 +69,8 @@ class RatingModel(RatingFace):
     users_, items_ : Index
         Who and what is known.
     item_groups_, user_groups_ : Series or None
-        The group of each item, or of each user, where there are groups.
+        The group of each item, or of each user, where there are groups; missing for one that
+        nobody has rated and that came without a group.
     user_offsets_, item_offsets_ : Series
         How far each is from the mean.
     mean_ : float
@@ -81,6 +82,13 @@ class RatingModel(RatingFace):
     -----
     An unknown user has no offset and no taste: what is expected is the mean and the item's offset.
     In the same way for an unknown item; of an unknown pair, it is the mean.
+
+    Users and items that nobody rated, but whose features are known (they are in the tables of
+    features, or come with `add_users` and `add_items`), are known. Their offsets and tastes are
+    expected from their features, by a ridge regression of those of the others in every fit or
+    draw, in which one of n ratings counts n / (n + 20); intervals allow for what features do not
+    tell. An item has a unique taste if its group is known. Of features, what is missing and
+    categories that were not there in the fit count as the mean.
 
     References
     ----------
@@ -162,7 +170,7 @@ class RatingModel(RatingFace):
             Of users, instead: then tastes are of items, for all users and for those of a group.
         item_features, user_features : DataFrame, optional
             Indexed by id; numbers, flags or categories. Offsets are expected from them, and with
-            ``solver="gibbs"`` tastes, too.
+            ``solver="gibbs"`` tastes, too. Who has a row, but no ratings, becomes known by it.
 
         Returns
         -------
@@ -181,18 +189,16 @@ class RatingModel(RatingFace):
         if not self._by_users:
             given, ids, what = user_groups, known.users, "user"
         names, group = read_groups(given, ids, what, self.n_groups, seed)
-        features = (
-            read_features(user_features, known.users, "user"),
-            read_features(item_features, known.items, "item"),
-        )
-        self._tastes = self._fitted(
-            known if self._by_users else known.turned(),
-            group,
-            0 if given is None else self.n_unique,
-            features if self._by_users else features[::-1],
-            seed,
-        )
-        self._group_names = None if given is None else names
+        features = self._read_features({"user": user_features, "item": item_features})
+        turned = known if self._by_users else known.turned()
+        n_unique = 0 if given is None else self.n_unique
+        tastes = self._fitted(turned, group, n_unique, features, seed)
+        self._tastes = tastes.learn_told(features, (turned.number("user"), turned.number("item")))
+        self._keep_groups(given, names, group)
+        # an array of groups is about those with ratings alone
+        groups = None if isinstance(given, (np.ndarray, list, tuple)) else given
+        self._add_told("user", user_features, groups)
+        self._add_told("item", item_features, groups)
         return self
 
     def _fitted(
@@ -271,7 +277,9 @@ class RatingModel(RatingFace):
         if not 0 < level < 1:
             raise ValueError(f"level is {level!r}: expected a share between 0 and 1, such as 0.9.")
         row, column = self._turned(*self._places(pairs))
-        expected, spread = self._tastes.at(row, column), self._tastes.spread(row, column)
+        unsure = self._turned(self._unrated("user"), self._unrated("item"))
+        beyond = (np.append(unsure[0], True)[row], np.append(unsure[1], True)[column])
+        expected, spread = self._tastes.at(row, column), self._tastes.spread(row, column, beyond)
         reach = NormalDist().inv_cdf((1 + level) / 2) * spread
         bounds = {"lower": expected - reach, "upper": expected + reach}
         return pd.DataFrame(
@@ -322,43 +330,9 @@ class RatingModel(RatingFace):
         terms["expected"] = terms.sum()
         ids, group = (self.items_, item) if self._by_users else (self.users_, user)
         place = place_of(ids, group)
-        if self._group_names is None or place < 0:
+        if self._group_names is None or place < 0 or self._tastes.group[place] < 0:
             return terms.rename(None)
         return terms.rename(self._group_names[self._tastes.group[place]])
-
-    def add_ratings(self, ratings: pd.DataFrame) -> Self:
-        """Learn users and items from more ratings, while what is known of the others stays.
-
-        New users, and known ones with new ratings, are learned from all their ratings; then new
-        items are, from who rated them. The group of a new item (or user) is the one in which
-        its ratings fit best.
-
-        Parameters
-        ----------
-        ratings : DataFrame
-            As for `fit`. A pair that was rated before is rated anew.
-
-        Returns
-        -------
-        self
-        """
-        check_is_fitted(self)
-        more = read_ratings(ratings, self._columns())
-        n_items = len(self.items_)
-        self._known, new = self._known.joined(more)
-        user, old_item = self._known.user, self._known.item < n_items
-        touched = np.unique(user[new & old_item])
-        self._learn(self._known.part(old_item & np.isin(user, touched)), "user")
-        self._learn(self._known.part(~old_item), "item")
-        return self
-
-    def _learn(self, ratings: Ratings, what: Literal["user", "item"]) -> None:
-        """Learn the users, or the items, of some ratings from what is known of the others."""
-        turned = ratings if self._by_users else ratings.turned()
-        tastes, rows = self._tastes, (what == "user") == self._by_users
-        learn = tastes.with_rows if rows else tastes.with_columns
-        ridge = self._ridge() if self.solver == "als" else tastes.ridge_of_draws(rows=rows)
-        self._tastes = learn(turned, ridge)
 
     @property
     def mean_(self) -> float:
@@ -392,16 +366,9 @@ class RatingModel(RatingFace):
     def _groups(self, ids: pd.Index[Any]) -> pd.Series[Any] | None:
         if self._group_names is None:
             return None
-        return pd.Series(self._group_names[self._tastes.group], index=ids, name="group")
+        # of -1 there is no name
+        names = pd.Series(self._group_names).reindex(self._tastes.group)
+        return names.set_axis(ids).rename("group")
 
     def _expected(self, user: Codes, item: Codes) -> Array:
         return self._tastes.at(*self._turned(user, item))
-
-    def _turned(self, user: Any, item: Any) -> tuple[Any, Any]:
-        """Exchange users and items for rows and columns, or the other way round."""
-        return (user, item) if self._by_users else (item, user)
-
-    def _ridge(self) -> Ridge:
-        of_user, of_item = self.offset_ridge
-        row, column = (of_user, of_item) if self._by_users else (of_item, of_user)
-        return Ridge(row, column, *self.ridge)

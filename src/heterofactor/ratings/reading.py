@@ -66,6 +66,17 @@ class Ratings:
         """Return the same with users and items exchanged."""
         return Ratings(self.items, self.users, self.item, self.user, self.values, self.weights)
 
+    def with_ids(self, what: str, ids: pd.Index[Any]) -> Ratings:
+        """Return the same with users, or items, of whom there are no ratings."""
+        users = self.users.append(ids) if what == "user" else self.users
+        items = self.items.append(ids) if what == "item" else self.items
+        return Ratings(users, items, self.user, self.item, self.values, self.weights)
+
+    def number(self, what: str) -> Codes:
+        """Return how many ratings each user, or each item, has."""
+        places, ids = (self.user, self.users) if what == "user" else (self.item, self.items)
+        return np.bincount(places, minlength=len(ids))
+
     def part(self, which: Any) -> Ratings:
         """Return some of the ratings; users and items keep their places."""
         arrays = (self.user, self.item, self.values, self.weights)
