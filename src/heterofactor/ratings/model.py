@@ -101,15 +101,23 @@ class RatingModel(GrowingModel):
     Examples
     --------
     >>> from heterofactor import RatingModel
-    >>> from heterofactor.datasets import make_ratings
-    >>> made = make_ratings(100, 80, n_ratings=3000, n_groups=3, random_state=0)
-    >>> model = RatingModel(random_state=0).fit(made.ratings, item_groups=made.item_groups)
-    >>> model.predict(made.ratings.head(3)).shape
-    (3,)
-    >>> model.recommend("user7", n=2).index.tolist()
-    ['item...', 'item...']
-    >>> model.explain("user7", "item3").index.tolist()
+    >>> from heterofactor.datasets import load_cinema
+    >>> cinema = load_cinema()
+    >>> model = RatingModel(2, 1, random_state=0)
+    >>> _ = model.fit(cinema.ratings, cinema.item_groups, user_features=cinema.user_features)
+    >>> model.predict(cinema.ratings.head(3)).round(1).tolist()
+    [3.8, 3.1, 3.7]
+    >>> model.recommend(7, n=2).index.tolist()
+    ['Cold Umbrella', 'The Crooked Sparrow']
+    >>> model.explain(7, "Last Parade").index.tolist()
     ['mean', 'user', 'item', 'shared', 'unique', 'expected']
+
+    Somebody new, of whom we know age and job:
+
+    >>> import pandas as pd
+    >>> new = pd.DataFrame({"age": [25], "job": ["nurse"]}, index=["Ida"])
+    >>> model.add_users(new).recommend("Ida", n=2).index.tolist()
+    ['Under a Paper Verdict', 'The Crooked Sparrow']
     """
 
     def __init__(
