@@ -140,6 +140,25 @@ def test_groups_of_users_are_groups_of_items_the_other_way_round(made: MadeRatin
     assert set(found.index) == set(expected)
 
 
+@pytest.mark.parametrize("side", ["item_groups", "user_groups"])
+@pytest.mark.parametrize("solver", ["als", "gibbs"])
+def test_tables_are_predictions_side_by_side(made: MadeRatings, side: str, solver: str) -> None:
+    ratings, features = made.ratings, made.item_features
+    groups = made.item_groups.drop("item7")
+    if side == "user_groups":
+        ratings = ratings.rename(columns={"user": "item", "item": "user"})
+    cold = ratings[side[:4]] == "item7"  # without a group, known by its features
+    given = {side: groups, f"{side[:4]}_features": features}
+    model = small(solver=solver, n_rounds=5, clip=False).fit(ratings[~cold], **given)
+    users = ["nobody", *model.users_[[3, -1, 5]], model.users_[3]]
+    table = model.predict_table(users)
+    assert table.columns.equals(model.items_)
+    for place, user in enumerate(users):
+        pairs = pd.DataFrame({"user": user, "item": model.items_})
+        np.testing.assert_allclose(table.iloc[place], model.predict(pairs), atol=1e-12)
+    pd.testing.assert_frame_equal(table.iloc[1:], model.predict_table().loc[users[1:]])
+
+
 def test_without_groups_nothing_is_unique(made: MadeRatings) -> None:
     model = small().fit(made.ratings)
     assert model.item_groups_ is None

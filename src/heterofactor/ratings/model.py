@@ -380,3 +380,7 @@ class RatingModel(GrowingModel):
 
     def _expected(self, user: Codes, item: Codes) -> Array:
         return self._tastes.at(*self._turned(user, item))
+
+    def _expected_table(self, user: Codes) -> Array:
+        tastes = self._tastes
+        return tastes.table(user) if self._by_users else tastes.columns_table(user).T

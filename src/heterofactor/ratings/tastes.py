@@ -74,27 +74,58 @@ class Tastes:
 
     def parts(self, row: Codes, column: Codes) -> dict[str, Array]:
         """Return the terms of each pair; a row or column of -1 is one of which nothing is known."""
-        group = self.group[column]
         known = (row >= 0) & (column >= 0)
-        names = ("mean", "row", "column", "shared", "unique")
-        found = {name: np.zeros(len(row)) for name in names}
-        for s in range(len(self.mean)):
-            found["mean"] += self.mean[s]
-            found["row"] += np.where(row >= 0, self.row_offsets[s][row], 0)
-            found["column"] += np.where(column >= 0, self.column_offsets[s][column], 0)
-            for first in range(0, len(row), CHUNK):
-                at = slice(first, first + CHUNK)
-                r, c, g = row[at], column[at], group[at]
-                shared = np.einsum("nk,nk->n", self.rows[s][r], self.columns[s][c])
-                own = np.einsum("nk,nk->n", self.own_rows[s][g, r], self.own_columns[s][c])
-                found["shared"][at] += np.where(known[at], shared, 0)
-                found["unique"][at] += np.where(known[at], own, 0)
-        return {name: part / len(self.mean) for name, part in found.items()}
+        shared, own = np.zeros((2, len(row)))
+        # piece by piece, each for all fits, so that the pairs stay in the cache
+        for first in range(0, len(row), CHUNK):
+            at = slice(first, first + CHUNK)
+            r, c, g = row[at], column[at], self.group[column[at]]
+            for s in range(len(self.mean)):
+                shared[at] += np.einsum("nk,nk->n", self.rows[s][r], self.columns[s][c])
+                own[at] += np.einsum("nk,nk->n", self.own_rows[s][g, r], self.own_columns[s][c])
+        return {
+            "mean": np.full(len(row), self.mean.mean()),
+            "row": np.where(row >= 0, self.row_offsets.mean(axis=0)[row], 0),
+            "column": np.where(column >= 0, self.column_offsets.mean(axis=0)[column], 0),
+            "shared": np.where(known, shared, 0) / len(self.mean),
+            "unique": np.where(known, own, 0) / len(self.mean),
+        }
 
     def at(self, row: Codes, column: Codes) -> Array:
         """Return what is expected of each pair."""
         total: Array = np.sum(list(self.parts(row, column).values()), axis=0)
         return total
+
+    def table(self, row: Codes) -> Array:
+        """Return what is expected of some rows, -1 among them, and every column."""
+        known = (row >= 0)[:, None]
+        # columns of one group side by side, so that each group is one product
+        order = np.argsort(self.group, kind="stable")
+        own_columns = self.own_columns[:, order]
+        ends = np.searchsorted(self.group[order], np.arange(self.own_rows.shape[1] + 1))
+        total, own = np.zeros((2, len(row), len(order)))
+        for s in range(len(self.mean)):
+            total += known * (self.rows[s][row] @ self.columns[s].T)
+            total += known * self.row_offsets[s][row, None] + self.column_offsets[s]
+            for g, at in enumerate(map(slice, ends[:-1], ends[1:])):
+                own[:, at] += self.own_rows[s, g][row] @ own_columns[s, at].T
+        total[:, order] += known * own
+        found: Array = self.mean.mean() + total / len(self.mean)
+        return found
+
+    def columns_table(self, column: Codes) -> Array:
+        """Return what is expected of every row and some columns, -1 among them."""
+        known, group = column >= 0, self.group[column]
+        total = np.zeros((self.rows.shape[1], len(column)))
+        for s in range(len(self.mean)):
+            total += known * (self.rows[s] @ self.columns[s][column].T)
+            total += self.row_offsets[s][:, None] + known * self.column_offsets[s][column]
+            own = self.own_columns[s][column]
+            for g in np.unique(group):
+                at = group == g
+                total[:, at] += known[at] * (self.own_rows[s, g] @ own[at].T)
+        found: Array = self.mean.mean() + total / len(self.mean)
+        return found
 
     def spread(self, row: Codes, column: Codes, unsure: tuple[Flags, Flags]) -> Array:
         """Return the standard deviation of a rating of each pair, over draws and noise.
