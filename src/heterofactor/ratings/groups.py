@@ -9,7 +9,7 @@ import numpy as np
 import pandas as pd
 from sklearn.cluster import KMeans
 
-from heterofactor.ratings.reading import Array, Codes, ids_of
+from heterofactor.ratings.reading import Array, Codes, coded, ids_of
 
 # k-means begins so often, and keeps the best.
 STARTS = 4
@@ -50,6 +50,12 @@ def read_groups(
         return pd.Index(["all"]), np.zeros(len(ids), dtype=np.intp)
     if isinstance(given, pd.DataFrame):
         flags = aligned(given, ids, what, f"{what}_groups")
+        if flags.isna().any(axis=None):
+            gaps = flags.index[flags.isna().any(axis=1)]
+            raise ValueError(
+                f"{what}_groups has flags that are missing, for {_some(gaps)}: fill them in, or "
+                "give labels."
+            )
         return _clusters(flags, n_groups, seed)
     if isinstance(given, (pd.Series, Mapping)):
         given = pd.Series(given)
@@ -65,8 +71,8 @@ def read_groups(
         raise ValueError(
             f"{what}_groups has no label for {_some(labels.index[labels.isna()])}: give one."
         )
-    codes, names = pd.factorize(labels, sort=True)
-    return pd.Index(names), codes
+    codes, names = coded(labels)
+    return names, codes
 
 
 def centres_of(flags: pd.DataFrame, codes: Codes) -> pd.DataFrame:

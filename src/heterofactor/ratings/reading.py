@@ -125,6 +125,7 @@ def read_ratings(table: Any, columns: Columns) -> Ratings:
     [4.0]
     """
     pairs = read_pairs(table, columns, "ratings")
+    _refuse_several(table, (columns.rating, columns.weight, columns.time), "ratings")
     if columns.rating not in table.columns:
         raise ValueError(_lacks("ratings", [columns.rating], table))
     values = _numbers(table, columns.rating)
@@ -138,14 +139,14 @@ def read_ratings(table: Any, columns: Columns) -> Ratings:
             )
     if not (weights > 0).any():
         raise ValueError("There are no ratings (or all have weight zero): give one row for each.")
-    order = np.arange(len(values))
+    order: Codes = np.arange(len(values))
     if columns.time in table.columns:
-        order = np.argsort(table[columns.time].to_numpy(), kind="stable")
+        order = _in_time(table, columns.time)
     kept = ~pairs.iloc[order].duplicated(keep="last").to_numpy()
     order = np.sort(order[kept])
     order = order[weights[order] > 0]
-    user, users = _coded(pairs["user"].iloc[order])
-    item, items = _coded(pairs["item"].iloc[order])
+    user, users = coded(pairs["user"].iloc[order])
+    item, items = coded(pairs["item"].iloc[order])
     # by user and item, so that the order of the rows does not matter
     placed = np.lexsort((item, user))
     order = order[placed]
@@ -165,8 +166,17 @@ def ids_of(given: Any) -> pd.Index[Any]:
     return index.to_flat_index() if isinstance(index, pd.MultiIndex) else index
 
 
-def _coded(ids: pd.Series[Any]) -> tuple[Codes, pd.Index[Any]]:
-    """Return the place of each id among the different ones, and these, in an order of their own."""
+def coded(ids: pd.Series[Any]) -> tuple[Codes, pd.Index[Any]]:
+    """Return the place of each id among the different ones, and these, in an order of their own.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.reading import coded
+    >>> codes, found = coded(pd.Series(["b", 7, "a", "b"]))
+    >>> codes.tolist(), found.tolist()
+    ([2, 0, 1, 2], [7, 'a', 'b'])
+    """
     codes, found = pd.factorize(ids_of(ids))
     found = ids_of(found)
     try:
@@ -193,6 +203,7 @@ def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
             f"{what} is {type(table).__name__}: expected a DataFrame with a row for each pair and "
             f"the columns {columns.user!r} and {columns.item!r}."
         )
+    _refuse_several(table, (columns.user, columns.item), what)
     if missing := [name for name in (columns.user, columns.item) if name not in table.columns]:
         raise ValueError(_lacks(what, missing, table))
     pairs = pd.DataFrame({"user": table[columns.user], "item": table[columns.item]})
@@ -203,6 +214,37 @@ def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
             f"{pairs.index[unknown][0]!r}): drop them."
         )
     return pairs
+
+
+def _in_time(table: pd.DataFrame, column: Hashable) -> Codes:
+    """Return the order of rows by time; those without one come first."""
+    times = table[column].reset_index(drop=True)
+    if times.dtype == object or pd.api.types.is_string_dtype(times):
+        try:
+            times = _numbers_or_times(times)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"Column {column!r} of ratings (the first is {times.iloc[0]!r}) holds neither "
+                "numbers nor times as in '2020-12-31': convert it with pandas.to_datetime, or "
+                "leave it out."
+            ) from error
+    found: Codes = times.sort_values(kind="stable", na_position="first").index.to_numpy()
+    return found
+
+
+def _numbers_or_times(texts: pd.Series[Any]) -> pd.Series[Any]:
+    try:
+        return pd.to_numeric(texts)
+    except (TypeError, ValueError):
+        return pd.to_datetime(texts, format="ISO8601", utc=True)
+
+
+def _refuse_several(table: pd.DataFrame, names: tuple[Hashable, ...], what: str) -> None:
+    twice = table.columns[table.columns.duplicated()]
+    if several := [name for name in names if name in twice]:
+        raise ValueError(
+            f"{what} has several columns {', '.join(map(repr, several))}: leave one of each."
+        )
 
 
 def _lacks(what: str, missing: list[Hashable], table: pd.DataFrame) -> str:

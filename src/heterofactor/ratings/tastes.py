@@ -20,6 +20,8 @@ Flags = npt.NDArray[np.bool]
 
 # Pairs that are worked on at once, so that no product outgrows the cache by far.
 CHUNK = 20_000
+# Squares of tastes that are smaller than this share of the noise are rounding.
+ALONE = 1e-9
 # What all fits have in common, or what is not needed to predict.
 SHARED = ("group", "noise", "column_noise", "told")
 
@@ -192,12 +194,10 @@ class Tastes:
         shared, own = self.columns, self.own_columns
         if rows:
             shared, own = self.rows, self.own_rows
-        return Ridge(
-            row=noise / _mean_square(self.row_offsets),
-            column=noise / _mean_square(self.column_offsets),
-            shared=noise / _mean_square(shared),
-            unique=noise / _mean_square(own),
-        )
+        parts = (self.row_offsets, self.column_offsets, shared, own)
+        squares = [float(np.mean(part**2)) if part.size else 0.0 for part in parts]
+        # of one alone, which is its own average, nobody knows how far others are
+        return Ridge(*(noise / size if size > ALONE * noise else 1.0 for size in squares))
 
     def likeness_of_columns(self, column: int) -> Array:
         """Return the cosine of what all rows think of a column with what they think of each."""
@@ -286,8 +286,10 @@ class Ridge:
 
 
 def _cosines(dots: Array, sizes: Array, place: int) -> Array:
-    length = np.sqrt(sizes * sizes[place])
-    return np.where(length > 0, dots / np.where(length > 0, length, 1), 0.0)
+    # rounding takes squares of next to nothing below zero, and their cosines beyond one
+    length = np.sqrt(np.maximum(sizes, 0) * max(sizes[place], 0.0))
+    found = np.where(length > 0, dots / np.where(length > 0, length, 1), 0.0)
+    return np.clip(found, -1.0, 1.0)
 
 
 def padded(noise: Array | None, more: int) -> Array | None:
@@ -316,8 +318,3 @@ def _form_of_both(one: Array, other: Array) -> Array:
 def _with_mean(stack: Array) -> Array:
     """Return matrices, and last their mean, which is what -1 points at."""
     return np.concatenate([stack, stack.mean(axis=0, keepdims=True)])
-
-
-def _mean_square(factors: Array) -> float:
-    """Return the mean of squares; one where there are no factors."""
-    return float(np.mean(factors**2)) if factors.size else 1.0
