@@ -10,6 +10,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from tqdm import tqdm
 
 from heterofactor.ratings.als import fit_tastes
 from heterofactor.ratings.face import place_of
@@ -63,6 +64,8 @@ class RatingModel(GrowingModel):
         pair the last one counts, by time where there is a time. Both may be missing.
     random_state : int, RandomState or None
         For clusters and starts: same seed, same answer.
+    verbose : int
+        1 for a progress bar with ``"gibbs"``.
 
     Attributes
     ----------
@@ -139,6 +142,7 @@ class RatingModel(GrowingModel):
         weight: Hashable = "weight",
         time: Hashable = "time",
         random_state: Any = None,
+        verbose: int = 0,
     ) -> None:
         self.n_shared = n_shared
         self.n_unique = n_unique
@@ -156,6 +160,7 @@ class RatingModel(GrowingModel):
         self.weight = weight
         self.time = time
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self,
@@ -166,6 +171,8 @@ class RatingModel(GrowingModel):
         user_features: pd.DataFrame | None = None,
     ) -> Self:
         """Learn offsets and tastes.
+
+        With ``solver="gibbs"`` an interrupt (Ctrl-C) leaves the model fitted by the draws so far.
 
         Parameters
         ----------
@@ -229,16 +236,19 @@ class RatingModel(GrowingModel):
                 n_fits=self.n_fits,
                 seed=seed,
             )
-        return draw_tastes(
-            ratings,
-            group,
-            n_shared=self.n_shared,
-            n_unique=n_unique,
-            features=features,
-            implicit=self.implicit,
-            n_rounds=self.n_rounds or ROUNDS["gibbs"],
-            seed=seed,
-        )
+        n_rounds = self.n_rounds or ROUNDS["gibbs"]
+        with tqdm(total=n_rounds, disable=not self.verbose, unit="round") as bar:
+            return draw_tastes(
+                ratings,
+                group,
+                n_shared=self.n_shared,
+                n_unique=n_unique,
+                features=features,
+                implicit=self.implicit,
+                n_rounds=n_rounds,
+                seed=seed,
+                watch=lambda _: bar.update(),
+            )
 
     def predict_parts(self, pairs: pd.DataFrame) -> pd.DataFrame:
         """Return of what the expected rating of each pair is made.
