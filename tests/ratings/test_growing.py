@@ -9,7 +9,8 @@ import pytest
 from heterofactor import RatingModel
 from heterofactor.datasets import MadeRatings, make_ratings
 from heterofactor.ratings.features import encoding_of
-from heterofactor.ratings.told import TO_ZERO, tell
+from heterofactor.ratings.tastes import Tastes
+from heterofactor.ratings.told import TO_ZERO, Told, tell
 
 SOLVERS = pytest.mark.parametrize("solver", ["als", "gibbs"])
 SIDES = pytest.mark.parametrize("side", ["user", "item"])
@@ -121,12 +122,16 @@ def test_an_item_without_a_group_has_no_unique_taste(made: MadeRatings) -> None:
 
 def test_flags_say_to_which_cluster_an_item_belongs(made: MadeRatings) -> None:
     ids, held = cold(made, "item")
-    flags = pd.get_dummies(made.item_groups)
+    flags = pd.get_dummies(made.item_groups, dtype=float)
     model = small("als", n_groups=2).fit(
         made.ratings[~held], flags.drop(ids), item_features=made.item_features.drop(ids)
     )
+    flags.loc[ids[0]] = np.nan
     model.add_items(made.item_features.loc[ids], groups=flags)
-    assert (model.item_groups_[ids] == made.item_groups[ids]).all()
+    assert pd.isna(model.item_groups_[ids[0]])
+    assert (model.item_groups_[ids[1:]] == made.item_groups[ids[1:]]).all()
+    with pytest.raises(ValueError, match=r"item_groups is a table: expected the flags \['group0'"):
+        model.add_items(made.item_features[:1].set_axis(["new"]), groups=flags[["group0"]])
 
 
 def test_groups_of_users_come_with_users(made: MadeRatings) -> None:
@@ -164,6 +169,40 @@ def test_what_is_told_is_a_ridge_regression(seed: int) -> None:
     slopes = np.linalg.lstsq(frame, left)[0]
     new = rng.normal(size=(4, 3))
     np.testing.assert_allclose(told.expected(new)[0], mean + new @ slopes, atol=1e-12)
+
+
+@pytest.mark.parametrize("unsure", [(True, False), (False, True), (True, True)])
+def test_the_spread_is_that_of_all_who_could_have_come(unsure: tuple[bool, bool]) -> None:
+    rng = np.random.default_rng(0)
+
+    def covariances(*shape: int) -> np.ndarray:
+        root = rng.normal(size=shape)
+        return 0.3 * root @ root.mT
+
+    told = [
+        Told(np.zeros((1, 1, 3)), np.zeros((1, 2, 1, 2)), covariances(1, 2, 3, 3), own)
+        for own in (covariances(1, 2, 2, 2, 2), covariances(1, 2, 2, 2, 2))
+    ]
+    shapes = [(1,), (1, 4), (1, 5), (1, 4, 2), (1, 5, 2), (1, 2, 4, 2), (1, 5, 2)]
+    group = np.array([0, 1, 1, 0, 0])
+    arrays = [rng.normal(size=shape) for shape in shapes]
+    tastes = Tastes(*arrays, group, told=(told[0], told[1]))
+    row, column, n = 3, 2, 200_000
+
+    def anyone(mean: np.ndarray, covariance: np.ndarray, drawn: bool) -> np.ndarray:
+        return rng.multivariate_normal(mean, covariance * drawn, n)
+
+    _, a, b, p, q, own, w = arrays
+    user = anyone(np.append(a[0, row], p[0, row]), told[0].doubt[0, 0], unsure[0])
+    item = anyone(np.append(b[0, column], q[0, column]), told[1].doubt[0, 0], unsure[1])
+    own_user = anyone(own[0, 1, row], told[0].own_doubt[0, 1, 0], unsure[0])
+    own_item = anyone(w[0, column], told[1].own_doubt[0, 1, 0], unsure[1])
+    tastes_of_all = (user[:, 1:] * item[:, 1:]).sum(axis=1) + (own_user * own_item).sum(axis=1)
+    expected = np.std(user[:, 0] + item[:, 0] + tastes_of_all)
+    flags = np.array([unsure[0]]), np.array([unsure[1]])
+    found = tastes.spread(np.array([row]), np.array([column]), flags)
+    # a few standard errors of a standard deviation of that many draws with heavy tails
+    np.testing.assert_allclose(found, expected, rtol=0.02)
 
 
 def test_means_of_small_groups_are_drawn_to_zero() -> None:

@@ -142,7 +142,7 @@ def place_groups(
         place = table.index.get_indexer(ids)
         unit = _of_one_length(table.iloc[place[place >= 0]])
         gaps = ((unit[:, None] - centres.to_numpy()) ** 2).sum(axis=2)
-        found[place >= 0] = gaps.argmin(axis=1)
+        found[place >= 0] = np.where(np.isnan(unit).any(axis=1), -1, gaps.argmin(axis=1))
         return found
     if isinstance(given, (pd.Series, Mapping)):
         labels = pd.Series(given)

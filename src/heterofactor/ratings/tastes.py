@@ -142,7 +142,8 @@ class Tastes:
         """
         total, squares, other = np.zeros((3, len(row)))
         doubted = np.flatnonzero(unsure[0] | unsure[1])
-        about = row[doubted], column[doubted], (unsure[0][doubted], unsure[1][doubted])
+        # piece by piece, for each pair takes a matrix
+        pieces = [doubted[k : k + CHUNK] for k in range(0, len(doubted), CHUNK)]
         for s in range(len(self.mean)):
             one = self.draw(s).at(row, column)
             total, squares = total + one, squares + one**2
@@ -151,7 +152,8 @@ class Tastes:
                 other += np.where(row < 0, by_row.mean(), by_row[row]) * np.where(
                     column < 0, by_column.mean(), by_column[column]
                 )
-            other[doubted] += self._doubt(s, *about)
+            for at in pieces:
+                other[at] += self._doubt(s, row[at], column[at], (unsure[0][at], unsure[1][at]))
         number = len(self.mean)
         variance: Array = np.maximum(squares / number - (total / number) ** 2, 0) + other / number
         return np.sqrt(variance)
