@@ -49,28 +49,43 @@ def test_features_alone_predict(made: MadeRatings, solver: str, side: str) -> No
 
 @SIDES
 @SOLVERS
-def test_who_is_added_is_as_if_there_from_the_start(
-    made: MadeRatings, solver: str, side: str
-) -> None:
+def test_who_is_added_changes_nobody_else(made: MadeRatings, solver: str, side: str) -> None:
     ids, held = cold(made, side)
     train, test = made.ratings[~held], made.ratings[held]
-    table, name = features_of(made, side), f"{side}_features"
-    groups = made.item_groups
-    known = groups.drop(ids) if side == "item" else groups
-    at_once = small(solver).fit(train, item_groups=groups, **{name: table})
-    later = small(solver).fit(train, item_groups=known, **{name: table.drop(ids)})
-    before = later.predict(train)
-    if side == "item":
-        later.add_items(table.loc[ids], groups=groups)
-    else:
-        later.add_users(table.loc[ids])
-    np.testing.assert_array_equal(later.predict(test), at_once.predict(test))
-    np.testing.assert_array_equal(later.predict(train), before)
-    assert later.explain("user1", ids[0] if side == "item" else "item1")["unique"] != 0
-    # who is known already stays
-    again = later.add_items(table) if side == "item" else later.add_users(table)
-    np.testing.assert_array_equal(again.predict(made.ratings), at_once.predict(made.ratings))
-    assert len(later.users_) == 150 and len(later.items_) == 120
+    table = features_of(made, side)
+    groups = made.item_groups.drop(ids) if side == "item" else made.item_groups
+    given = {f"{side}_features": table.drop(ids)}
+    one, other = (small(solver).fit(train, item_groups=groups, **given) for _ in range(2))
+    before = one.predict(train)
+
+    def add(model: RatingModel, features: pd.DataFrame) -> None:
+        if side == "item":
+            model.add_items(features, groups=made.item_groups)
+        else:
+            model.add_users(features)
+
+    add(one, table.loc[ids])
+    np.testing.assert_array_equal(one.predict(train), before)
+    assert -one.score(test) < -other.score(test) - 0.03
+    assert one.explain("user1", ids[0] if side == "item" else "item1")["unique"] != 0
+    # one by one as all at once; who is known already stays
+    for k in range(len(ids)):
+        add(other, table.loc[ids[: k + 1]])
+    np.testing.assert_allclose(other.predict(made.ratings), one.predict(made.ratings), atol=1e-12)
+    assert len(one.users_) == 150 and len(one.items_) == 120
+
+
+def test_what_nobody_rated_is_like_what_few_have_rated(made: MadeRatings) -> None:
+    count = made.ratings["item"].value_counts()
+    # the more ratings, the better the item
+    rise = 0.5 * np.log(count).reindex(made.ratings["item"]).to_numpy()
+    ratings = made.ratings.assign(rating=made.ratings["rating"] + rise)
+    ids, held = cold(made, "item")
+    features, groups = made.item_features, made.item_groups
+    there = small("als").fit(ratings[~held], groups, item_features=features)
+    later = small("als").fit(ratings[~held], groups, item_features=features.drop(ids))
+    later.add_items(features.loc[ids], groups=groups)
+    assert (there.item_offsets_[ids] < later.item_offsets_[ids]).all()
 
 
 def test_new_users_are_recommended_what_their_features_say(made: MadeRatings) -> None:

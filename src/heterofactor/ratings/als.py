@@ -163,7 +163,7 @@ def in_gauge(tastes: Tastes) -> Tastes:
     )
 
 
-def centred(tastes: Tastes, weights: tuple[Array, Array]) -> Tastes:
+def centred(tastes: Tastes) -> Tastes:
     """Return the same predictions, in gauge, with offsets and tastes that are zero on average.
 
     Whoever is not known has neither, and is so expected to be like the average one.
@@ -172,8 +172,6 @@ def centred(tastes: Tastes, weights: tuple[Array, Array]) -> Tastes:
     ----------
     tastes : Tastes
         Any.
-    weights : (array, array)
-        Of rows and of columns in the averages.
 
     Examples
     --------
@@ -183,14 +181,13 @@ def centred(tastes: Tastes, weights: tuple[Array, Array]) -> Tastes:
     >>> rng = np.random.default_rng(0)
     >>> shapes = [(1,), (1, 9), (1, 4), (1, 9, 2), (1, 4, 2), (1, 2, 9, 1), (1, 4, 1)]
     >>> before = Tastes(*(rng.normal(size=shape) for shape in shapes), np.array([0, 0, 1, 1]))
-    >>> after, pairs = centred(before, (np.ones(9), np.ones(4))), np.indices((9, 4)).reshape(2, -1)
+    >>> after, pairs = centred(before), np.indices((9, 4)).reshape(2, -1)
     >>> bool(np.allclose(after.at(*pairs), before.at(*pairs)))
     True
     >>> bool(np.allclose(after.rows.mean(axis=1), 0))
     True
     """
-    of_row, of_column = (weight / weight.sum() for weight in weights)
-    middle, own = of_row @ tastes.rows, of_row @ tastes.own_rows
+    middle, own = tastes.rows.mean(axis=1), tastes.own_rows.mean(axis=2)
     by_column = tastes.column_offsets + np.einsum("snk,sk->sn", tastes.columns, middle)
     by_column += np.einsum("snk,snk->sn", tastes.own_columns, own[:, tastes.group])
     tastes = in_gauge(
@@ -200,9 +197,9 @@ def centred(tastes: Tastes, weights: tuple[Array, Array]) -> Tastes:
             own_rows=tastes.own_rows - own[:, :, None],
         )
     )
-    middle = of_column @ tastes.columns
+    middle = tastes.columns.mean(axis=1)
     by_row = tastes.row_offsets + np.einsum("snk,sk->sn", tastes.rows, middle)
-    means = by_row @ of_row, by_column @ of_column
+    means = by_row.mean(axis=1), by_column.mean(axis=1)
     return replace(
         tastes,
         mean=tastes.mean + means[0] + means[1],

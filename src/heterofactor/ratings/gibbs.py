@@ -26,7 +26,6 @@ from heterofactor.ratings.groups import places_in_groups
 from heterofactor.ratings.normals import Likeness, draw_around, draw_population, likeness
 from heterofactor.ratings.reading import Array, Codes, Ratings
 from heterofactor.ratings.tastes import Tastes
-from heterofactor.ratings.told import weights_of
 
 State = dict[str, Any]
 Alike = tuple[Likeness | None, Likeness | None]
@@ -130,8 +129,7 @@ def draw_tastes(
             column_noise=parts["column_weights"] ** -0.5,
             own_rows=parts["own_rows"],
             own_columns=parts["own_columns"],
-        ),
-        (weights_of(ratings.number("user")), weights_of(ratings.number("item"))),
+        )
     )
 
 

@@ -15,6 +15,7 @@ from heterofactor.ratings.groups import aligned, centres_of, place_groups
 from heterofactor.ratings.learning import learn_columns, learn_rows
 from heterofactor.ratings.reading import Array, Codes, Ratings, read_ratings
 from heterofactor.ratings.tastes import Ridge, Tastes
+from heterofactor.ratings.told import Told
 
 Side = Literal["user", "item"]
 
@@ -132,7 +133,7 @@ class GrowingModel(RatingFace):
                 f"groups are given, but {side}s are in no groups: leave them out, or fit with "
                 f"{side}_groups."
             )
-        self._add_told(side, features, groups)
+        self._add_told(side, features, groups, self._tastes.told)
         return self
 
     def _read_features(
@@ -158,9 +159,11 @@ class GrowingModel(RatingFace):
             flags = aligned(given, ids, self._grouped, f"{self._grouped}_groups")
             self._group_centres = centres_of(flags, group)
 
-    def _add_told(self, side: Side, features: Any, groups: Any) -> None:
+    def _add_told(
+        self, side: Side, features: Any, groups: Any, told: tuple[Told, Told] | None
+    ) -> None:
         """Make known who is not, from features alone."""
-        encoding, told = self._encodings[side], self._tastes.told
+        encoding = self._encodings[side]
         if encoding is None or told is None:
             return
         table = feature_table(features, side)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, Literal, Self
 
@@ -86,12 +87,13 @@ class RatingModel(GrowingModel):
     An unknown user has no offset and no taste: what is expected is the mean and the item's offset.
     In the same way for an unknown item; of an unknown pair, it is the mean.
 
-    Users and items that nobody rated, but whose features are known (they are in the tables of
+    Users and items without ratings, but whose features are known (they are in the tables of
     features, or come with `add_users` and `add_items`), are known. Their offsets and tastes are
     expected from their features, by a ridge regression of those of the others in every fit or
-    draw, in which one of n ratings counts n / (n + 20); intervals allow for what features do not
-    tell. An item has a unique taste if its group is known. Of features, what is missing and
-    categories that were not there in the fit count as the mean.
+    draw. For who comes later, one of n ratings counts n / (n + 20) in it; for who was there in
+    the fit, and yet has no ratings, all count alike, as it is more like those with few. Intervals
+    allow for what features do not tell. An item has a unique taste if its group is known. Of
+    features, what is missing and categories that were not there in the fit count as the mean.
 
     References
     ----------
@@ -208,12 +210,14 @@ class RatingModel(GrowingModel):
         turned = known if self._by_users else known.turned()
         n_unique = 0 if given is None else self.n_unique
         tastes = self._fitted(turned, group, n_unique, features, seed)
-        self._tastes = tastes.learn_told(features, (turned.number("user"), turned.number("item")))
+        number = turned.number("user"), turned.number("item")
+        self._tastes = replace(tastes, told=tastes.learned(features, number))
         self._keep_groups(given, names, group)
         # an array of groups is about those with ratings alone
         groups = None if isinstance(given, (np.ndarray, list, tuple)) else given
-        self._add_told("user", user_features, groups)
-        self._add_told("item", item_features, groups)
+        told = tastes.learned(features, number, half=0.0)
+        self._add_told("user", user_features, groups, told)
+        self._add_told("item", item_features, groups, told)
         return self
 
     def _fitted(

@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from heterofactor.ratings.reading import Array, Codes
-from heterofactor.ratings.told import Told, tell, with_one
+from heterofactor.ratings.told import HALF, Told, tell, with_one
 
 Flags = npt.NDArray[np.bool]
 
@@ -232,18 +232,23 @@ class Tastes:
             dots, sizes = dots + every @ every[row], sizes + np.sum(every**2, axis=1)
         return _cosines(dots, sizes, row)
 
-    def learn_told(
-        self, features: tuple[Array | None, Array | None], number: tuple[Codes, Codes]
-    ) -> Tastes:
-        """Learn what features of rows and of columns tell, by their numbers of ratings."""
+    def learned(
+        self,
+        features: tuple[Array | None, Array | None],
+        number: tuple[Codes, Codes],
+        half: float = HALF,
+    ) -> tuple[Told, Told]:
+        """Return what features of rows and of columns tell, by their numbers of ratings."""
         n_groups, n_rows = self.own_rows.shape[1:3]
         rows = np.concatenate([self.row_offsets[..., None], self.rows], axis=2)
         columns = np.concatenate([self.column_offsets[..., None], self.columns], axis=2)
         every = np.ones((n_groups, n_rows), dtype=bool)
         member = self.group == np.arange(n_groups)[:, None]
-        of_rows = tell(rows, self.own_rows, features[0], number[0], every)
-        of_columns = tell(columns, self.own_columns[:, None], features[1], number[1], member)
-        return replace(self, told=(of_rows, of_columns))
+        own = self.own_columns[:, None]
+        return (
+            tell(rows, self.own_rows, features[0], number[0], every, half),
+            tell(columns, own, features[1], number[1], member, half),
+        )
 
     def with_told_rows(self, told: Told, features: Array) -> Tastes:
         """Return these and more rows, of which only features are known."""

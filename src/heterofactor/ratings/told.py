@@ -5,7 +5,9 @@ their features :math:`f_j` by a ridge regression, in which those with few rating
 
 .. math:: \min_{\mu, B} \sum_j \frac{n_j}{n_j + \nu} |x_j - \mu - B^\top f_j|^2 + \lambda |B|^2
 
-and what it leaves is how far others may be from what is expected of them.
+and what it leaves is how far others may be from what is expected of them. Where somebody is in the
+tables of a fit and yet without ratings, those with few count as much as all, :math:`\nu = 0`: what
+nobody has rated is more like what few have.
 """
 
 from __future__ import annotations
@@ -16,7 +18,7 @@ import numpy as np
 
 from heterofactor.ratings.reading import Array, Codes
 
-# A vector counts half with so many ratings. Whoever comes is more like those with many.
+# A vector counts half with so many ratings: whoever comes later is more like those with many.
 HALF = 20.0
 # The ridge on the weights of standardised features, as draws have it.
 ON_FEATURES = 20.0
@@ -35,7 +37,7 @@ class Told:
     own_weights : array of shape (S, groups, 1 + features, r2)
         The same, to the taste unique to each group.
     doubt : array of shape (S, 2, 1 + r1, 1 + r1)
-        The covariance of what features do not tell, and that of everything.
+        The covariance of what features do not tell, and the mean squares of everything.
     own_doubt : array of shape (S, groups, 2, r2, r2)
         The same, of unique tastes.
 
@@ -67,7 +69,12 @@ class Told:
 
 
 def tell(
-    vectors: Array, own: Array, features: Array | None, number: Array | Codes, member: Array
+    vectors: Array,
+    own: Array,
+    features: Array | None,
+    number: Array | Codes,
+    member: Array,
+    half: float = HALF,
 ) -> Told:
     """Regress vectors on features.
 
@@ -83,6 +90,8 @@ def tell(
         How many ratings each has.
     member : array of bool, of shape (groups, n)
         Whose taste for a group is known.
+    half : float
+        With how many ratings a vector counts half.
 
     Examples
     --------
@@ -95,7 +104,7 @@ def tell(
     ([[[2.0]]], [[[[0.818]]]])
     """
     frame = np.zeros((len(number), 0)) if features is None else features
-    count = weights_of(number)
+    count = number / (number + half)
     weights, doubt = _regressed(vectors, frame, count, 0.0)
     parts = []
     for g, at in enumerate(member):
@@ -103,20 +112,6 @@ def tell(
         parts.append(_regressed(one, frame[at], count[at], TO_ZERO))
     own_weights, own_doubt = (np.stack(part, axis=1) for part in zip(*parts, strict=True))
     return Told(weights, own_weights, doubt, own_doubt)
-
-
-def weights_of(number: Array | Codes) -> Array:
-    """Return how much vectors count in means, by their numbers of ratings.
-
-    Examples
-    --------
-    >>> import numpy as np
-    >>> from heterofactor.ratings.told import weights_of
-    >>> weights_of(np.array([0, 20, 180])).tolist()
-    [0.0, 0.5, 0.9]
-    """
-    found: Array = number / (number + HALF)
-    return found
 
 
 def with_one(features: Array) -> Array:
@@ -133,7 +128,7 @@ def with_one(features: Array) -> Array:
 
 
 def _regressed(vectors: Array, frame: Array, count: Array, to_zero: float) -> tuple[Array, Array]:
-    """Return weights of shape (S, 1 + f, d), and covariances of what is left and of all."""
+    """Return weights of shape (S, 1 + f, d), and mean products of what is left and of all."""
     number = count.sum()
     gram = (frame.T * count) @ frame + ON_FEATURES * np.eye(frame.shape[1])
     effect = np.linalg.solve(gram, frame.T * count)
@@ -142,7 +137,7 @@ def _regressed(vectors: Array, frame: Array, count: Array, to_zero: float) -> tu
         mean = count @ one / (number + to_zero)
         slopes = effect @ (one - mean)
         weights.append(np.vstack([mean[None], slopes]))
-        every = np.stack([one - mean - frame @ slopes, one - mean])
+        every = np.stack([one - mean - frame @ slopes, one])
         # as the prior of the draws has it: one vector more, of covariance one
         squares = np.eye(one.shape[1]) + (every.mT * count) @ every
         doubts.append(squares / (1 + number))
