@@ -1,5 +1,6 @@
 """Who comes later is known by features, by ratings, or by both, and nobody else changes."""
 
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -7,7 +8,8 @@ import pandas as pd
 import pytest
 
 from heterofactor import RatingModel
-from heterofactor.datasets import MadeRatings, make_ratings
+from heterofactor.datasets import MadeRatings, load_cinema, make_ratings
+from heterofactor.files import load, save
 from heterofactor.ratings.features import encoding_of
 from heterofactor.ratings.tastes import Tastes
 from heterofactor.ratings.told import TO_ZERO, Told, tell
@@ -259,6 +261,26 @@ def test_features_of_any_kind_are_encoded_as_in_the_fit() -> None:
 def test_features_that_are_none_are_refused(column: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         encoding_of(pd.DataFrame({"x": column}), "item")
+
+
+@SOLVERS
+def test_a_model_from_a_file_grows_the_same(tmp_path: Path, solver: str) -> None:
+    cinema = load_cinema()
+    late = cinema.item_features.index[::9]
+    model = small(solver, n_rounds=5, n_groups=3).fit(
+        cinema.ratings[~cinema.ratings["item"].isin(late)],
+        cinema.item_flags.drop(late),
+        item_features=cinema.item_features.drop(late),
+        user_features=cinema.user_features,
+    )
+    save(model, tmp_path / "model")
+    new = pd.DataFrame({"age": [30, None], "job": ["nurse", "juggler"]}, index=["Ida", ("a", 1)])
+    for one in (model, other := load(tmp_path / "model")):
+        one.add_items(cinema.item_features.loc[late], groups=cinema.item_flags).add_users(new)
+        one.add_ratings(cinema.ratings[cinema.ratings["item"].isin(late[:3])])
+    table = model.predict_table()
+    pd.testing.assert_frame_equal(other.predict_table(), table, check_exact=True)
+    assert {"Ida", ("a", 1)} < set(table.index)
 
 
 def test_what_cannot_be_added_is_refused(made: MadeRatings) -> None:
