@@ -7,6 +7,7 @@ values and objects of a short list of known classes; a file cannot make it run a
 
 from __future__ import annotations
 
+import importlib
 import json
 import os
 from collections.abc import Hashable
@@ -34,6 +35,10 @@ from heterofactor.labels import (
 )
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import LOSSES
+from heterofactor.ratings.features import Encoding
+from heterofactor.ratings.reading import Ratings
+from heterofactor.ratings.tastes import Tastes
+from heterofactor.ratings.told import Told
 from heterofactor.rounds import Result
 from heterofactor.search import Found
 from heterofactor.solvers import SOLVERS
@@ -43,7 +48,17 @@ from heterofactor.tables import Tables
 # Raised whenever an older version of the library could not read, or would misread, a new file.
 FORMAT = 1
 KEY = "heterofactor"
-MODELS = ("HMF", "HAE")
+# What a file may hold, and where it is; only what is used is imported, for some need torch.
+MODELS = {
+    "HMF": "heterofactor.hmf",
+    "HAE": "heterofactor.hae",
+    "RatingModel": "heterofactor.ratings.model",
+    "SparseFC": "heterofactor.ratings.sparsefc",
+    "RatingHAE": "heterofactor.ratings.hae_ratings",
+    "AutoSVD": "heterofactor.ratings.autosvd",
+    "GHRS": "heterofactor.ratings.ghrs",
+    "GraphRec": "heterofactor.ratings.graphrec",
+}
 
 
 def save(model: Any, path: str | os.PathLike[str]) -> None:
@@ -53,11 +68,16 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
 
     Parameters
     ----------
-    model : HMF or HAE
+    model : HMF, HAE, RatingModel, or another model of ratings
         A fitted model. What its parameters hold must be plain values, or a solver, loss or engine
         of this library.
     path : str or path
         Of the file, by custom ending in ``.safetensors``.
+
+    Notes
+    -----
+    Nothing is rounded. A RatingModel with ``solver="gibbs"`` keeps a hundred draws, in double
+    precision: 46 MB for MovieLens 100K, where the sixteen fits of ``"als"`` take 9 MB.
 
     Examples
     --------
@@ -74,10 +94,10 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     True
     """
     kind = type(model).__name__
-    if kind not in MODELS or type(model) is not _model_class(kind):
+    if MODELS.get(kind) != type(model).__module__:
         raise TypeError(
-            f"Only an HMF or an HAE can be saved, but this is {kind}: save its parts yourself, or "
-            "the model that it holds."
+            f"Only models of this library can be saved ({', '.join(MODELS)}), but this is {kind}: "
+            "save its parts yourself, or the model that it holds."
         )
     check_is_fitted(model)
     path = Path(path)
@@ -113,8 +133,8 @@ def load(path: str | os.PathLike[str]) -> Any:
 
     Returns
     -------
-    HMF or HAE
-        As it was saved: its transform gives the same numbers, to the last bit.
+    HMF, HAE, RatingModel, or another model of ratings
+        As it was saved: it gives the same numbers, to the last bit.
 
     Examples
     --------
@@ -162,10 +182,14 @@ def load(path: str | os.PathLike[str]) -> Any:
 
 
 def _model_class(name: str) -> type[Any]:
-    """Return the class of a model that a file may name; HAE is imported only where it is used."""
-    if name not in MODELS:
-        raise KeyError(name)
-    found: type[Any] = getattr(heterofactor, name)
+    """Return the class of a model that a file may name."""
+    try:
+        room = importlib.import_module(MODELS[name])
+    except ModuleNotFoundError as error:
+        if error.name != "torch":
+            raise
+        raise ImportError(f"{name} needs torch: pip install 'heterofactor[hae]'.") from error
+    found: type[Any] = getattr(room, name)
     return found
 
 
@@ -184,7 +208,7 @@ def _lean(found: Found) -> Found:
 
 def _known_classes() -> dict[str, type]:
     """Return the classes that a file may name."""
-    state = (Factors, Tables, Found, Result, Start)
+    state = (Factors, Tables, Found, Result, Start, Ratings, Tastes, Told, Encoding)
     rooms = (*LOSSES.values(), *SOLVERS.values(), DaskEngine, Serial, Threads)
     return {known.__name__: known for known in (*state, *rooms)}
 
@@ -212,6 +236,9 @@ class _Writer:
         if isinstance(value, pd.DataFrame):
             columns = [self.encode(pd.Index(value[name]), where) for name in value.columns]
             return {"frame": [self.encode(value.index, where), list(value.columns), columns]}
+        if isinstance(value, pd.Series):
+            parts = [self.encode(part, where) for part in (value.index, pd.Index(value))]
+            return {"series": [*parts, self.encode(value.name, where)]}
         if isinstance(value, np.ndarray) and value.dtype.kind in "OU":
             return {"objects": self._index(pd.Index(value.reshape(-1), dtype=object), where)}
         if isinstance(value, np.ndarray) or is_torch_array(value):
@@ -293,6 +320,9 @@ class _Reader:
                 series = zip(names, self.decode(columns), strict=True)
                 index = self.decode(index)
                 return pd.DataFrame({k: pd.Series(v, index=index) for k, v in series}, index)
+            case "series":
+                index, values, name = (self.decode(part) for part in content)
+                return pd.Series(values, index=index, name=name)
             case "label":
                 return label_from_json(content)
             case "objects":

@@ -1,6 +1,7 @@
 """What every method for ratings must do: the same tables in, the same answers out."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -9,6 +10,7 @@ import pytest
 from sklearn.base import clone
 
 from heterofactor import RatingModel
+from heterofactor.files import load, save
 from heterofactor.ratings.autosvd import AutoSVD
 from heterofactor.ratings.face import RatingFace
 
@@ -118,6 +120,19 @@ def test_the_best_unseen_items_are_recommended(model: RatingFace) -> None:
     rest = model.predict_table([user]).loc[user].drop(list(seen))
     np.testing.assert_allclose(best, rest.nlargest(5), atol=SINGLE)
     assert len(model.recommend(user, n=1000, exclude_seen=False)) == len(model.items_)
+
+
+def test_a_model_comes_back_from_its_file_to_the_last_bit(
+    model: RatingFace, tmp_path: Path
+) -> None:
+    save(model, tmp_path / "model.safetensors")
+    other = load(tmp_path / "model.safetensors")
+    assert type(other) is type(model) and other.scale_ == model.scale_
+    np.testing.assert_array_equal(other.predict(TABLE), model.predict(TABLE))
+    pd.testing.assert_frame_equal(
+        other.predict_table([7, "nobody"]), model.predict_table([7, "nobody"]), check_exact=True
+    )
+    pd.testing.assert_series_equal(other.recommend(7), model.recommend(7), check_exact=True)
 
 
 def test_columns_may_have_other_names(kind: str, model: RatingFace) -> None:

@@ -6,10 +6,11 @@ import numpy as np
 import pandas as pd
 import pytest
 import scipy.stats
+from sklearn.exceptions import ConvergenceWarning
 
 from heterofactor import RatingModel
 from heterofactor.datasets import MadeRatings, load_movielens_100k, make_ratings
-from heterofactor.ratings.gibbs import lines_of, perturb_and_solve
+from heterofactor.ratings.gibbs import draw_tastes, lines_of, perturb_and_solve
 from heterofactor.ratings.normals import draw_around, draw_population, likeness
 from heterofactor.ratings.reading import Columns, read_ratings
 
@@ -86,6 +87,31 @@ def test_draws_of_a_population_have_the_posterior_of_its_mean() -> None:
     # Normal-Wishart: the mean is Student's t with 51 degrees of freedom
     law = scipy.stats.t(51, loc=shrunk, scale=np.sqrt(scatter / 51 / 52))
     assert scipy.stats.kstest(centres, law.cdf).pvalue > 1e-3
+
+
+def test_an_interrupt_keeps_the_draws_so_far(made: MadeRatings) -> None:
+    ratings = read_ratings(made.ratings, Columns())
+    given: dict[str, Any] = {"n_shared": 2, "n_unique": 1, "implicit": False, "seed": 0}
+    group = np.arange(90) % 2
+
+    def stop(number: int) -> None:
+        if number == 20:
+            raise KeyboardInterrupt
+
+    with pytest.warns(ConvergenceWarning, match=r"after 19 of 100 rounds: the 10 draws so far"):
+        found = draw_tastes(ratings, group, n_rounds=100, watch=stop, **given)
+    whole = draw_tastes(ratings, group, n_rounds=100, **given)
+    # the same chain, to rounding: products of stacks may be summed in another order
+    np.testing.assert_allclose(found.rows, whole.rows[:10], atol=1e-10)
+    with pytest.raises(KeyboardInterrupt):
+        draw_tastes(ratings, group, n_rounds=300, watch=stop, **given)
+
+
+def test_a_bar_shows_progress(made: MadeRatings, capsys: pytest.CaptureFixture[str]) -> None:
+    small(n_rounds=4, verbose=1).fit(made.ratings)
+    assert "4/4" in capsys.readouterr().err
+    small(n_rounds=4).fit(made.ratings)
+    assert not capsys.readouterr().err
 
 
 def test_noise_is_found(model: RatingModel) -> None:

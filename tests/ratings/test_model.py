@@ -1,5 +1,7 @@
 """RatingModel predicts, recommends, explains and learns on, and finds tastes that were put in."""
 
+from datetime import date
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +12,7 @@ from sklearn.model_selection import GridSearchCV
 
 from heterofactor import RatingModel
 from heterofactor.datasets import MadeRatings, load_movielens_100k, make_ratings
+from heterofactor.files import load, save
 
 
 @pytest.fixture(scope="module")
@@ -137,6 +140,25 @@ def test_groups_of_users_are_groups_of_items_the_other_way_round(made: MadeRatin
     assert set(found.index) == set(expected)
 
 
+@pytest.mark.parametrize("side", ["item_groups", "user_groups"])
+@pytest.mark.parametrize("solver", ["als", "gibbs"])
+def test_tables_are_predictions_side_by_side(made: MadeRatings, side: str, solver: str) -> None:
+    ratings, features = made.ratings, made.item_features
+    groups = made.item_groups.drop("item7")
+    if side == "user_groups":
+        ratings = ratings.rename(columns={"user": "item", "item": "user"})
+    cold = ratings[side[:4]] == "item7"  # without a group, known by its features
+    given = {side: groups, f"{side[:4]}_features": features}
+    model = small(solver=solver, n_rounds=5, clip=False).fit(ratings[~cold], **given)
+    users = ["nobody", *model.users_[[3, -1, 5]], model.users_[3]]
+    table = model.predict_table(users)
+    assert table.columns.equals(model.items_)
+    for place, user in enumerate(users):
+        pairs = pd.DataFrame({"user": user, "item": model.items_})
+        np.testing.assert_allclose(table.iloc[place], model.predict(pairs), atol=1e-12)
+    pd.testing.assert_frame_equal(table.iloc[1:], model.predict_table().loc[users[1:]])
+
+
 def test_without_groups_nothing_is_unique(made: MadeRatings) -> None:
     model = small().fit(made.ratings)
     assert model.item_groups_ is None
@@ -225,6 +247,43 @@ def test_settings_that_cannot_be_are_refused(
 def test_groups_on_both_sides_are_refused(made: MadeRatings) -> None:
     with pytest.raises(ValueError, match="item_groups and user_groups are both given"):
         small().fit(made.ratings, item_groups=made.item_groups, user_groups={})
+
+
+IDS = {
+    "integers": lambda k: 3 * k + 2**60,
+    "tuples": lambda k: ("shelf", k % 3, k),
+    "days": lambda k: pd.Timestamp("2020-01-01") + pd.Timedelta(days=k),
+    "dates": lambda k: date.fromordinal(700_000 + k),
+    "mixed": lambda k: k if k % 2 else f"number {k}",
+    "booleans": lambda k: k % 2 == 0,
+}
+
+
+@pytest.mark.parametrize("solver", ["als", "gibbs"])
+@pytest.mark.parametrize("kind", IDS)
+def test_ids_of_any_kind_come_back_from_a_file(
+    made: MadeRatings, tmp_path: Path, solver: str, kind: str
+) -> None:
+    names = pd.Series({item: IDS[kind](k) for k, item in enumerate(made.item_groups.index)})
+    ratings = made.ratings.assign(item=made.ratings["item"].map(names), time=0)
+    flags = pd.DataFrame({"even": np.arange(70) % 2 == 0, "late": np.arange(70) > 40})
+    flags = flags.set_axis(pd.Index(names.to_numpy(), tupleize_cols=False))
+    model = small(solver=solver, n_groups=2, n_rounds=5, random_state=np.random.RandomState(3))
+    model.fit(ratings, item_groups=flags[~flags.index.duplicated()])
+    save(model, tmp_path / "model")
+    other = load(tmp_path / "model")
+    item = ratings["item"].iloc[0]
+    pairs = ratings.sample(frac=1, random_state=0)
+    np.testing.assert_array_equal(other.predict(pairs), model.predict(pairs))
+    pd.testing.assert_index_equal(other.items_, model.items_, exact=True)
+    pd.testing.assert_series_equal(other.similar_items(item), model.similar_items(item))
+    pd.testing.assert_series_equal(other.explain("user1", item), model.explain("user1", item))
+    assert other.explain("user1", item).name is not None
+    # known is known by its id
+    assert model.recommend("user1", exclude_seen=False).index.isin(names).all()
+    more = pd.DataFrame({"user": ["new"] * 2, "item": [item, "never"], "rating": [5.0, 1.0]})
+    learned = (one.add_ratings(more).predict(more) for one in (model, other))
+    np.testing.assert_array_equal(*learned)
 
 
 @pytest.mark.real

@@ -4,8 +4,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
+from heterofactor.ratings.features import read_features
 from heterofactor.ratings.groups import read_groups
-from heterofactor.ratings.offsets import fit_offsets, read_features
+from heterofactor.ratings.offsets import fit_offsets
 from heterofactor.ratings.reading import Columns, read_ratings
 
 

@@ -87,7 +87,7 @@ def load_mice_protein() -> RealData:
     309   1               0.504    0.747   0.430
           2               0.515    0.689   0.412
     """
-    data = _arrays("mice_protein.npz")
+    data = arrays("mice_protein.npz")
     mouse_and_number = [name.rsplit("_", 1) for name in data["measurements"].tolist()]
     index = pd.MultiIndex.from_arrays(
         [[mouse for mouse, _ in mouse_and_number], [int(number) for _, number in mouse_and_number]],
@@ -158,7 +158,7 @@ def load_beijing_air() -> RealData:
     >>> air.sources["Changping"].loc[days].shape
     (964, 11)
     """
-    data = _arrays("beijing_air.npz")
+    data = arrays("beijing_air.npz")
     values = data["values"].T / 10.0 ** data["decimals"]
     days = np.datetime64(str(data["first_day"]), "D") + data["day_of_row"].astype("m8[D]")
     table = pd.DataFrame(
@@ -187,7 +187,15 @@ def load_beijing_air() -> RealData:
     )
 
 
-def _arrays(name: str) -> dict[str, npt.NDArray[Any]]:
+def arrays(name: str) -> dict[str, npt.NDArray[Any]]:
+    """Return the arrays of a bundled file.
+
+    Examples
+    --------
+    >>> from heterofactor.datasets.bundled import arrays
+    >>> arrays("beijing_air.npz")["variables"].tolist()[:3]
+    ['PM2.5', 'PM10', 'SO2']
+    """
     path = files("heterofactor.datasets").joinpath("data", name)
     with path.open("rb") as stream, np.load(stream, allow_pickle=False) as stored:
         return {key: stored[key] for key in stored.files}

@@ -37,6 +37,9 @@ class MadeRatings:
     shared_parts, unique_parts : DataFrame
         Users in rows, items in columns: what the shared taste, and the taste for the item's group,
         add to every rating.
+    user_features, item_features : DataFrame
+        What can be seen of users and of items: numbers in which offsets and shared tastes are
+        mixed, with as much noise as signal.
 
     Examples
     --------
@@ -53,6 +56,8 @@ class MadeRatings:
     item_offsets: pd.Series[Any]
     shared_parts: pd.DataFrame
     unique_parts: pd.DataFrame
+    user_features: pd.DataFrame
+    item_features: pd.DataFrame
 
 
 def make_ratings(
@@ -156,7 +161,17 @@ def make_ratings(
         item_offsets=pd.Series(by_item, index=item_names),
         shared_parts=pd.DataFrame(shared_part, index=user_names, columns=item_names),
         unique_parts=pd.DataFrame(unique_part, index=user_names, columns=item_names),
+        user_features=_seen(user_names, np.column_stack([by_user, shared_users]), rng),
+        item_features=_seen(item_names, np.column_stack([by_item, shared_items]), rng),
     )
+
+
+def _seen(ids: pd.Index[Any], truth: Array, rng: np.random.Generator) -> pd.DataFrame:
+    """Turn offsets and tastes, and add noise."""
+    unit = (truth - truth.mean(axis=0)) / truth.std(axis=0)
+    turn, _ = np.linalg.qr(rng.standard_normal((truth.shape[1], truth.shape[1])))
+    values = unit @ turn + rng.standard_normal(truth.shape)
+    return pd.DataFrame(values, index=ids, columns=[f"feature{k}" for k in range(len(turn))])
 
 
 def _at_right_angles(columns: Array, to: Array) -> Array:

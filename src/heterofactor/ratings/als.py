@@ -93,14 +93,15 @@ def fit_tastes(
             H = _best_columns(source, basis, own, ridge)
         fits.append((basis, own, H[group, place]))
     rows, own_rows, by_column = (np.stack(parts) for parts in zip(*fits, strict=True))
+    # copied, for sums over a view of a larger array may be rounded otherwise than those of a copy
     tastes = Tastes(
         mean=np.full(n_fits, expected.mean),
         row_offsets=rows[..., 0] + expected.user,
         column_offsets=by_column[..., 0] + expected.item,
-        rows=rows[..., 1:],
-        columns=by_column[..., 1 : 1 + n_shared],
+        rows=rows[..., 1:].copy(),
+        columns=by_column[..., 1 : 1 + n_shared].copy(),
         own_rows=own_rows,
-        own_columns=by_column[..., 1 + n_shared :],
+        own_columns=by_column[..., 1 + n_shared :].copy(),
         group=group,
     )
     return in_gauge(tastes)

@@ -15,7 +15,15 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import check_is_fitted
 
 from heterofactor.ratings.offsets import Offsets, fit_offsets
-from heterofactor.ratings.reading import Array, Codes, Columns, Ratings, read_pairs, read_ratings
+from heterofactor.ratings.reading import (
+    Array,
+    Codes,
+    Columns,
+    Ratings,
+    ids_of,
+    read_pairs,
+    read_ratings,
+)
 
 # Ridges of the offsets of users and of items that stand in where one of a pair is not known.
 STAND_IN = (5.0, 5.0)
@@ -77,7 +85,7 @@ class RatingFace(BaseEstimator):
             Users in rows, items in columns.
         """
         check_is_fitted(self)
-        ids = self.users_ if users is None else pd.Index(users)
+        ids = self.users_ if users is None else ids_of(users)
         table = self._expected_table(self.users_.get_indexer(ids))
         return pd.DataFrame(self._clipped(table), index=ids, columns=self.items_)
 
@@ -163,8 +171,8 @@ class RatingFace(BaseEstimator):
     def _places(self, pairs: pd.DataFrame) -> tuple[Codes, Codes]:
         """Return where users and items of pairs are; -1 for those that are not known."""
         found = read_pairs(pairs, self._columns(), "pairs")
-        user = self.users_.get_indexer(pd.Index(found["user"]))
-        return user, self.items_.get_indexer(pd.Index(found["item"]))
+        user = self.users_.get_indexer(ids_of(found["user"]))
+        return user, self.items_.get_indexer(ids_of(found["item"]))
 
     def _clipped(self, expected: Array) -> Array:
         return np.clip(expected, *self.scale_) if self.clip else expected
@@ -180,4 +188,4 @@ def place_of(ids: pd.Index[Any], one: Hashable) -> int:
     >>> place_of(pd.Index(["ann", "bob"]), "bob"), place_of(pd.Index(["ann", "bob"]), "eve")
     (1, -1)
     """
-    return int(ids.get_indexer(pd.Index([one]))[0])
+    return int(ids.get_indexer(ids_of([one]))[0])

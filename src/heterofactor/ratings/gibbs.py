@@ -11,11 +11,14 @@ posterior (Papandreou and Yuille, 2010). So the loops are those of alternating l
 
 from __future__ import annotations
 
+import warnings
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.sparse
+from sklearn.exceptions import ConvergenceWarning
 
 from heterofactor.kernels import Lines, predict, solve
 from heterofactor.ratings.als import centred
@@ -50,8 +53,11 @@ def draw_tastes(
     implicit: bool,
     n_rounds: int,
     seed: int,
+    watch: Callable[[int], object] | None = None,
 ) -> Tastes:
     """Draw tastes from their posterior.
+
+    An interrupt (Ctrl-C) ends it with the draws so far, and a warning.
 
     Parameters
     ----------
@@ -69,6 +75,8 @@ def draw_tastes(
         Sweeps. A tenth is forgotten; of the others up to a hundred are kept, evenly spaced.
     seed : int
         Of the draws.
+    watch : callable, optional
+        Called with the number of each sweep that is done.
 
     Examples
     --------
@@ -91,24 +99,36 @@ def draw_tastes(
     n_draws = min(DRAWS, n_rounds - forgotten)
     kept = np.linspace(forgotten, n_rounds - 1, n_draws).round().astype(int)
     draws: list[State] = []
-    for number in range(n_rounds):
-        state = _sweep(state, layout, like, rng)
-        if number in kept:
-            draws.append(state)
+    try:
+        for number in range(n_rounds):
+            state = _sweep(state, layout, like, rng)
+            if number in kept:
+                draws.append(state)
+            if watch is not None:
+                watch(number + 1)
+    except KeyboardInterrupt:
+        if not draws:
+            raise
+        warnings.warn(
+            f"Interrupted after {number} of {n_rounds} rounds: the {len(draws)} draws so far "
+            "stand. Predictions and intervals of few draws are less exact.",
+            ConvergenceWarning,
+            stacklevel=4,
+        )
     parts = {name: np.stack([draw[name] for draw in draws]) for name in state}
-    row, column = parts.pop("row"), parts.pop("column")
-    noise = parts.pop("noise")[:, None] / np.sqrt(parts.pop("row_weights"))
+    row, column = parts["row"], parts["column"]
     return centred(
         Tastes(
-            mean=np.full(n_draws, layout.mean),
+            mean=np.full(len(draws), layout.mean),
             row_offsets=row[..., 0],
             column_offsets=column[..., 0],
             rows=row[..., 1:],
             columns=column[..., 1:],
             group=group,
-            noise=noise,
-            column_noise=parts.pop("column_weights") ** -0.5,
-            **parts,
+            noise=parts["noise"][:, None] / np.sqrt(parts["row_weights"]),
+            column_noise=parts["column_weights"] ** -0.5,
+            own_rows=parts["own_rows"],
+            own_columns=parts["own_columns"],
         )
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable
+from dataclasses import replace
 from statistics import NormalDist
 from typing import Any, Literal, Self
 
@@ -10,20 +11,21 @@ import numpy as np
 import pandas as pd
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
+from tqdm import tqdm
 
 from heterofactor.ratings.als import fit_tastes
-from heterofactor.ratings.face import RatingFace, place_of
+from heterofactor.ratings.face import place_of
 from heterofactor.ratings.gibbs import draw_tastes
 from heterofactor.ratings.groups import read_groups
-from heterofactor.ratings.offsets import read_features
-from heterofactor.ratings.reading import Array, Codes, Ratings, read_ratings
+from heterofactor.ratings.growing import GrowingModel
+from heterofactor.ratings.reading import Array, Codes, Ratings
 from heterofactor.ratings.settings import ROUNDS, check_settings
-from heterofactor.ratings.tastes import Ridge, Tastes
+from heterofactor.ratings.tastes import Tastes
 
 PARTS = ["mean", "user", "item", "shared", "unique"]
 
 
-class RatingModel(RatingFace):
+class RatingModel(GrowingModel):
     r"""Predict ratings from offsets, a shared taste, and a taste unique to each group of items.
 
     A rating of an item in group :math:`g` is expected at
@@ -63,13 +65,16 @@ class RatingModel(RatingFace):
         pair the last one counts, by time where there is a time. Both may be missing.
     random_state : int, RandomState or None
         For clusters and starts: same seed, same answer.
+    verbose : int
+        1 for a progress bar with ``"gibbs"``.
 
     Attributes
     ----------
     users_, items_ : Index
         Who and what is known.
     item_groups_, user_groups_ : Series or None
-        The group of each item, or of each user, where there are groups.
+        The group of each item, or of each user, where there are groups; missing for one that
+        nobody has rated and that came without a group.
     user_offsets_, item_offsets_ : Series
         How far each is from the mean.
     mean_ : float
@@ -82,6 +87,14 @@ class RatingModel(RatingFace):
     An unknown user has no offset and no taste: what is expected is the mean and the item's offset.
     In the same way for an unknown item; of an unknown pair, it is the mean.
 
+    Users and items without ratings, but whose features are known (they are in the tables of
+    features, or come with `add_users` and `add_items`), are known. Their offsets and tastes are
+    expected from their features, by a ridge regression of those of the others in every fit or
+    draw. For who comes later, one of n ratings counts n / (n + 20) in it; for who was there in
+    the fit, and yet has no ratings, all count alike, as it is more like those with few. Intervals
+    allow for what features do not tell. An item has a unique taste if its group is known. Of
+    features, what is missing and categories that were not there in the fit count as the mean.
+
     References
     ----------
     Naichen Shi, Salar Fattahi, Raed Al Kontar. Heterogeneous Matrix Factorization: When Features
@@ -93,15 +106,23 @@ class RatingModel(RatingFace):
     Examples
     --------
     >>> from heterofactor import RatingModel
-    >>> from heterofactor.datasets import make_ratings
-    >>> made = make_ratings(100, 80, n_ratings=3000, n_groups=3, random_state=0)
-    >>> model = RatingModel(random_state=0).fit(made.ratings, item_groups=made.item_groups)
-    >>> model.predict(made.ratings.head(3)).shape
-    (3,)
-    >>> model.recommend("user7", n=2).index.tolist()
-    ['item...', 'item...']
-    >>> model.explain("user7", "item3").index.tolist()
+    >>> from heterofactor.datasets import load_cinema
+    >>> cinema = load_cinema()
+    >>> model = RatingModel(2, 1, random_state=0)
+    >>> _ = model.fit(cinema.ratings, cinema.item_groups, user_features=cinema.user_features)
+    >>> model.predict(cinema.ratings.head(3)).round(1).tolist()
+    [3.8, 3.1, 3.7]
+    >>> model.recommend(7, n=2).index.tolist()
+    ['Cold Umbrella', 'The Crooked Sparrow']
+    >>> model.explain(7, "Last Parade").index.tolist()
     ['mean', 'user', 'item', 'shared', 'unique', 'expected']
+
+    Somebody new, of whom we know age and job:
+
+    >>> import pandas as pd
+    >>> new = pd.DataFrame({"age": [25], "job": ["nurse"]}, index=["Ida"])
+    >>> model.add_users(new).recommend("Ida", n=2).index.tolist()
+    ['Under a Paper Verdict', 'The Crooked Sparrow']
     """
 
     def __init__(
@@ -123,6 +144,7 @@ class RatingModel(RatingFace):
         weight: Hashable = "weight",
         time: Hashable = "time",
         random_state: Any = None,
+        verbose: int = 0,
     ) -> None:
         self.n_shared = n_shared
         self.n_unique = n_unique
@@ -140,6 +162,7 @@ class RatingModel(RatingFace):
         self.weight = weight
         self.time = time
         self.random_state = random_state
+        self.verbose = verbose
 
     def fit(
         self,
@@ -150,6 +173,8 @@ class RatingModel(RatingFace):
         user_features: pd.DataFrame | None = None,
     ) -> Self:
         """Learn offsets and tastes.
+
+        With ``solver="gibbs"`` an interrupt (Ctrl-C) leaves the model fitted by the draws so far.
 
         Parameters
         ----------
@@ -162,7 +187,7 @@ class RatingModel(RatingFace):
             Of users, instead: then tastes are of items, for all users and for those of a group.
         item_features, user_features : DataFrame, optional
             Indexed by id; numbers, flags or categories. Offsets are expected from them, and with
-            ``solver="gibbs"`` tastes, too.
+            ``solver="gibbs"`` tastes, too. Who has a row, but no ratings, becomes known by it.
 
         Returns
         -------
@@ -181,18 +206,18 @@ class RatingModel(RatingFace):
         if not self._by_users:
             given, ids, what = user_groups, known.users, "user"
         names, group = read_groups(given, ids, what, self.n_groups, seed)
-        features = (
-            read_features(user_features, known.users, "user"),
-            read_features(item_features, known.items, "item"),
-        )
-        self._tastes = self._fitted(
-            known if self._by_users else known.turned(),
-            group,
-            0 if given is None else self.n_unique,
-            features if self._by_users else features[::-1],
-            seed,
-        )
-        self._group_names = None if given is None else names
+        features = self._read_features({"user": user_features, "item": item_features})
+        turned = known if self._by_users else known.turned()
+        n_unique = 0 if given is None else self.n_unique
+        tastes = self._fitted(turned, group, n_unique, features, seed)
+        number = turned.number("user"), turned.number("item")
+        self._tastes = replace(tastes, told=tastes.learned(features, number))
+        self._keep_groups(given, names, group)
+        # an array of groups is about those with ratings alone
+        groups = None if isinstance(given, (np.ndarray, list, tuple)) else given
+        told = tastes.learned(features, number, half=0.0)
+        self._add_told("user", user_features, groups, told)
+        self._add_told("item", item_features, groups, told)
         return self
 
     def _fitted(
@@ -215,16 +240,19 @@ class RatingModel(RatingFace):
                 n_fits=self.n_fits,
                 seed=seed,
             )
-        return draw_tastes(
-            ratings,
-            group,
-            n_shared=self.n_shared,
-            n_unique=n_unique,
-            features=features,
-            implicit=self.implicit,
-            n_rounds=self.n_rounds or ROUNDS["gibbs"],
-            seed=seed,
-        )
+        n_rounds = self.n_rounds or ROUNDS["gibbs"]
+        with tqdm(total=n_rounds, disable=not self.verbose, unit="round") as bar:
+            return draw_tastes(
+                ratings,
+                group,
+                n_shared=self.n_shared,
+                n_unique=n_unique,
+                features=features,
+                implicit=self.implicit,
+                n_rounds=n_rounds,
+                seed=seed,
+                watch=lambda _: bar.update(),
+            )
 
     def predict_parts(self, pairs: pd.DataFrame) -> pd.DataFrame:
         """Return of what the expected rating of each pair is made.
@@ -271,7 +299,9 @@ class RatingModel(RatingFace):
         if not 0 < level < 1:
             raise ValueError(f"level is {level!r}: expected a share between 0 and 1, such as 0.9.")
         row, column = self._turned(*self._places(pairs))
-        expected, spread = self._tastes.at(row, column), self._tastes.spread(row, column)
+        unsure = self._turned(self._unrated("user"), self._unrated("item"))
+        beyond = (np.append(unsure[0], True)[row], np.append(unsure[1], True)[column])
+        expected, spread = self._tastes.at(row, column), self._tastes.spread(row, column, beyond)
         reach = NormalDist().inv_cdf((1 + level) / 2) * spread
         bounds = {"lower": expected - reach, "upper": expected + reach}
         return pd.DataFrame(
@@ -300,8 +330,9 @@ class RatingModel(RatingFace):
             raise KeyError(f"Item {item!r} was never rated: nothing is known that is like it.")
         tastes = self._tastes
         likeness = tastes.likeness_of_columns if self._by_users else tastes.likeness_of_rows
-        found = pd.Series(likeness(place), index=self.items_, name="likeness").drop(item)
-        return found.sort_values(ascending=False, kind="stable").head(n)
+        found = pd.Series(likeness(place), index=self.items_, name="likeness")
+        others: pd.Series[float] = found[np.arange(len(found)) != place]
+        return others.sort_values(ascending=False, kind="stable").head(n)
 
     def explain(self, user: Hashable, item: Hashable) -> pd.Series[float]:
         """Return of what the expected rating of a pair is made.
@@ -321,43 +352,9 @@ class RatingModel(RatingFace):
         terms["expected"] = terms.sum()
         ids, group = (self.items_, item) if self._by_users else (self.users_, user)
         place = place_of(ids, group)
-        if self._group_names is None or place < 0:
+        if self._group_names is None or place < 0 or self._tastes.group[place] < 0:
             return terms.rename(None)
         return terms.rename(self._group_names[self._tastes.group[place]])
-
-    def add_ratings(self, ratings: pd.DataFrame) -> Self:
-        """Learn users and items from more ratings, while what is known of the others stays.
-
-        New users, and known ones with new ratings, are learned from all their ratings; then new
-        items are, from who rated them. The group of a new item (or user) is the one in which
-        its ratings fit best.
-
-        Parameters
-        ----------
-        ratings : DataFrame
-            As for `fit`. A pair that was rated before is rated anew.
-
-        Returns
-        -------
-        self
-        """
-        check_is_fitted(self)
-        more = read_ratings(ratings, self._columns())
-        n_items = len(self.items_)
-        self._known, new = self._known.joined(more)
-        user, old_item = self._known.user, self._known.item < n_items
-        touched = np.unique(user[new & old_item])
-        self._learn(self._known.part(old_item & np.isin(user, touched)), "user")
-        self._learn(self._known.part(~old_item), "item")
-        return self
-
-    def _learn(self, ratings: Ratings, what: Literal["user", "item"]) -> None:
-        """Learn the users, or the items, of some ratings from what is known of the others."""
-        turned = ratings if self._by_users else ratings.turned()
-        tastes, rows = self._tastes, (what == "user") == self._by_users
-        learn = tastes.with_rows if rows else tastes.with_columns
-        ridge = self._ridge() if self.solver == "als" else tastes.ridge_of_draws(rows=rows)
-        self._tastes = learn(turned, ridge)
 
     @property
     def mean_(self) -> float:
@@ -391,16 +388,13 @@ class RatingModel(RatingFace):
     def _groups(self, ids: pd.Index[Any]) -> pd.Series[Any] | None:
         if self._group_names is None:
             return None
-        return pd.Series(self._group_names[self._tastes.group], index=ids, name="group")
+        # of -1 there is no name
+        names = pd.Series(self._group_names).reindex(self._tastes.group)
+        return names.set_axis(ids).rename("group")
 
     def _expected(self, user: Codes, item: Codes) -> Array:
         return self._tastes.at(*self._turned(user, item))
 
-    def _turned(self, user: Any, item: Any) -> tuple[Any, Any]:
-        """Exchange users and items for rows and columns, or the other way round."""
-        return (user, item) if self._by_users else (item, user)
-
-    def _ridge(self) -> Ridge:
-        of_user, of_item = self.offset_ridge
-        row, column = (of_user, of_item) if self._by_users else (of_item, of_user)
-        return Ridge(row, column, *self.ridge)
+    def _expected_table(self, user: Codes) -> Array:
+        tastes = self._tastes
+        return tastes.table(user) if self._by_users else tastes.columns_table(user).T

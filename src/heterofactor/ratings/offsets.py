@@ -9,12 +9,9 @@ so that the few ratings of a rare item do not take its offset far from what its 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import numpy as np
-import pandas as pd
 
-from heterofactor.ratings.groups import aligned
 from heterofactor.ratings.reading import Array, Codes, Ratings
 
 # Rounds over users and items, of which each takes most of what is left.
@@ -142,38 +139,3 @@ def _shrunk(
         gram = (features.T * weight) @ features + ON_FEATURES * np.eye(features.shape[1])
         expected = features @ np.linalg.solve(gram, features.T @ (weight * mean))
     return expected + (sums - number * expected) / (number + ridge), expected
-
-
-def read_features(given: Any, ids: pd.Index[Any], what: str) -> Array | None:
-    """Return features as standardised columns: numbers, flags, and a flag for each category.
-
-    Parameters
-    ----------
-    given : DataFrame or None
-        Indexed by id. What is not known counts as the mean.
-    ids : Index
-        The rows that are wanted.
-    what : {"item", "user"}
-        For messages.
-
-    Examples
-    --------
-    >>> import pandas as pd
-    >>> from heterofactor.ratings.offsets import read_features
-    >>> users = pd.DataFrame({"age": [20, 40], "job": ["writer", "other"]}, index=["a", "b"])
-    >>> read_features(users, pd.Index(["a", "b"]), "user").tolist()
-    [[-1.0, -1.0, 1.0], [1.0, 1.0, -1.0]]
-    """
-    if given is None:
-        return None
-    if not isinstance(given, pd.DataFrame):
-        raise TypeError(
-            f"{what}_features is {type(given).__name__}: expected a DataFrame indexed by {what}."
-        )
-    table = pd.get_dummies(aligned(given, ids, what, f"{what}_features"), dtype=float)
-    values = table.to_numpy(dtype=float)
-    mean = np.nanmean(values, axis=0)
-    spread = np.nanstd(values, axis=0)
-    known = np.where(np.isnan(values), mean, values)
-    standard: Array = ((known - mean) / np.where(spread > 0, spread, 1.0))[:, spread > 0]
-    return standard

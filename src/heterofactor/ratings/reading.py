@@ -66,6 +66,17 @@ class Ratings:
         """Return the same with users and items exchanged."""
         return Ratings(self.items, self.users, self.item, self.user, self.values, self.weights)
 
+    def with_ids(self, what: str, ids: pd.Index[Any]) -> Ratings:
+        """Return the same with users, or items, of whom there are no ratings."""
+        users = self.users.append(ids) if what == "user" else self.users
+        items = self.items.append(ids) if what == "item" else self.items
+        return Ratings(users, items, self.user, self.item, self.values, self.weights)
+
+    def number(self, what: str) -> Codes:
+        """Return how many ratings each user, or each item, has."""
+        places, ids = (self.user, self.users) if what == "user" else (self.item, self.items)
+        return np.bincount(places, minlength=len(ids))
+
     def part(self, which: Any) -> Ratings:
         """Return some of the ratings; users and items keep their places."""
         arrays = (self.user, self.item, self.values, self.weights)
@@ -114,6 +125,7 @@ def read_ratings(table: Any, columns: Columns) -> Ratings:
     [4.0]
     """
     pairs = read_pairs(table, columns, "ratings")
+    _refuse_several(table, (columns.rating, columns.weight, columns.time), "ratings")
     if columns.rating not in table.columns:
         raise ValueError(_lacks("ratings", [columns.rating], table))
     values = _numbers(table, columns.rating)
@@ -127,19 +139,19 @@ def read_ratings(table: Any, columns: Columns) -> Ratings:
             )
     if not (weights > 0).any():
         raise ValueError("There are no ratings (or all have weight zero): give one row for each.")
-    order = np.arange(len(values))
+    order: Codes = np.arange(len(values))
     if columns.time in table.columns:
-        order = np.argsort(table[columns.time].to_numpy(), kind="stable")
-    by_user, user_ids = pd.factorize(pairs["user"], sort=True)
-    by_item, item_ids = pd.factorize(pairs["item"], sort=True)
+        order = _in_time(table, columns.time)
+    by_user, user_ids = coded(pairs["user"])
+    by_item, item_ids = coded(pairs["item"])
     # by user and item, so that the order of the rows does not matter
     keys = _narrow(by_item, len(item_ids)), _narrow(by_user, len(user_ids))
     order = order[np.lexsort([key[order] for key in keys])]
     last = np.ones(len(order), dtype=bool)
     last[:-1] = (np.diff(by_user[order]) != 0) | (np.diff(by_item[order]) != 0)
     order = order[last & (weights[order] > 0)]
-    user, users = _still_there(by_user[order], pd.Index(user_ids))
-    item, items = _still_there(by_item[order], pd.Index(item_ids))
+    user, users = _still_there(by_user[order], user_ids)
+    item, items = _still_there(by_item[order], item_ids)
     return Ratings(users, items, user, item, values[order], weights[order])
 
 
@@ -152,6 +164,40 @@ def _still_there(codes: Codes, ids: pd.Index[Any]) -> tuple[Codes, pd.Index[Any]
     """Drop ids that no code stands for."""
     present = np.bincount(codes, minlength=len(ids)) > 0
     return (np.cumsum(present) - 1)[codes], ids[present]
+
+
+def ids_of(given: Any) -> pd.Index[Any]:
+    """Return ids as an index of one level, whatever they are: a tuple is one id.
+
+    Examples
+    --------
+    >>> from heterofactor.ratings.reading import ids_of
+    >>> ids_of([("north", 1), ("south", 2)]).nlevels
+    1
+    """
+    index = pd.Index(given, tupleize_cols=False)
+    return index.to_flat_index() if isinstance(index, pd.MultiIndex) else index
+
+
+def coded(ids: pd.Series[Any]) -> tuple[Codes, pd.Index[Any]]:
+    """Return the place of each id among the different ones, and these, in an order of their own.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.reading import coded
+    >>> codes, found = coded(pd.Series(["b", 7, "a", "b"]))
+    >>> codes.tolist(), found.tolist()
+    ([2, 0, 1, 2], [7, 'a', 'b'])
+    """
+    codes, found = pd.factorize(ids_of(ids))
+    found = ids_of(found)
+    try:
+        order = np.array(sorted(range(len(found)), key=found.tolist().__getitem__), dtype=np.intp)
+    except TypeError:  # of several kinds
+        kinds = [(type(one).__name__, repr(one)) for one in found.tolist()]
+        order = np.array(sorted(range(len(found)), key=kinds.__getitem__), dtype=np.intp)
+    return np.argsort(order)[codes], found[order]
 
 
 def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
@@ -170,6 +216,7 @@ def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
             f"{what} is {type(table).__name__}: expected a DataFrame with a row for each pair and "
             f"the columns {columns.user!r} and {columns.item!r}."
         )
+    _refuse_several(table, (columns.user, columns.item), what)
     if missing := [name for name in (columns.user, columns.item) if name not in table.columns]:
         raise ValueError(_lacks(what, missing, table))
     pairs = pd.DataFrame({"user": table[columns.user], "item": table[columns.item]})
@@ -180,6 +227,37 @@ def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
             f"{pairs.index[unknown][0]!r}): drop them."
         )
     return pairs
+
+
+def _in_time(table: pd.DataFrame, column: Hashable) -> Codes:
+    """Return the order of rows by time; those without one come first."""
+    times = table[column].reset_index(drop=True)
+    if times.dtype == object or pd.api.types.is_string_dtype(times):
+        try:
+            times = _numbers_or_times(times)
+        except (TypeError, ValueError) as error:
+            raise ValueError(
+                f"Column {column!r} of ratings (the first is {times.iloc[0]!r}) holds neither "
+                "numbers nor times as in '2020-12-31': convert it with pandas.to_datetime, or "
+                "leave it out."
+            ) from error
+    found: Codes = times.sort_values(kind="stable", na_position="first").index.to_numpy()
+    return found
+
+
+def _numbers_or_times(texts: pd.Series[Any]) -> pd.Series[Any]:
+    try:
+        return pd.to_numeric(texts)
+    except (TypeError, ValueError):
+        return pd.to_datetime(texts, format="ISO8601", utc=True)
+
+
+def _refuse_several(table: pd.DataFrame, names: tuple[Hashable, ...], what: str) -> None:
+    twice = table.columns[table.columns.duplicated()]
+    if several := [name for name in names if name in twice]:
+        raise ValueError(
+            f"{what} has several columns {', '.join(map(repr, several))}: leave one of each."
+        )
 
 
 def _lacks(what: str, missing: list[Hashable], table: pd.DataFrame) -> str:

@@ -11,13 +11,19 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 
-from heterofactor.ratings.reading import Array, Codes, Ratings
+from heterofactor.ratings.reading import Array, Codes
+from heterofactor.ratings.told import HALF, Told, tell, with_one
+
+Flags = npt.NDArray[np.bool]
 
 # Pairs that are worked on at once, so that no product outgrows the cache by far.
 CHUNK = 20_000
+# Squares of tastes that are smaller than this share of the noise are rounding.
+ALONE = 1e-9
 # What all fits have in common, or what is not needed to predict.
-SHARED = ("group", "noise", "column_noise")
+SHARED = ("group", "noise", "column_noise", "told")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,11 +43,13 @@ class Tastes:
     own_columns : array of shape (S, columns, r2)
         The same, of each column in its own group.
     group : array of int
-        The group of each column.
+        The group of each column; -1 where it is not known, and nothing is unique.
     noise : array of shape (S, rows), optional
         The standard deviation of each row's ratings around what is expected, where it is known.
     column_noise : array of shape (S, columns), optional
         What it is multiplied by for each column.
+    told : (Told, Told), optional
+        What features tell of rows, and of columns.
 
     Examples
     --------
@@ -64,53 +72,117 @@ class Tastes:
     group: Codes
     noise: Array | None = None
     column_noise: Array | None = None
+    told: tuple[Told, Told] | None = None
 
     def parts(self, row: Codes, column: Codes) -> dict[str, Array]:
         """Return the terms of each pair; a row or column of -1 is one of which nothing is known."""
-        group = self.group[column]
         known = (row >= 0) & (column >= 0)
-        names = ("mean", "row", "column", "shared", "unique")
-        found = {name: np.zeros(len(row)) for name in names}
-        for s in range(len(self.mean)):
-            found["mean"] += self.mean[s]
-            found["row"] += np.where(row >= 0, self.row_offsets[s][row], 0)
-            found["column"] += np.where(column >= 0, self.column_offsets[s][column], 0)
-            for first in range(0, len(row), CHUNK):
-                at = slice(first, first + CHUNK)
-                r, c, g = row[at], column[at], group[at]
-                shared = np.einsum("nk,nk->n", self.rows[s][r], self.columns[s][c])
-                own = np.einsum("nk,nk->n", self.own_rows[s][g, r], self.own_columns[s][c])
-                found["shared"][at] += np.where(known[at], shared, 0)
-                found["unique"][at] += np.where(known[at], own, 0)
-        return {name: part / len(self.mean) for name, part in found.items()}
+        shared, own = np.zeros((2, len(row)))
+        # piece by piece, each for all fits, so that the pairs stay in the cache
+        for first in range(0, len(row), CHUNK):
+            at = slice(first, first + CHUNK)
+            r, c, g = row[at], column[at], self.group[column[at]]
+            for s in range(len(self.mean)):
+                shared[at] += np.einsum("nk,nk->n", self.rows[s][r], self.columns[s][c])
+                own[at] += np.einsum("nk,nk->n", self.own_rows[s][g, r], self.own_columns[s][c])
+        return {
+            "mean": np.full(len(row), self.mean.mean()),
+            "row": np.where(row >= 0, self.row_offsets.mean(axis=0)[row], 0),
+            "column": np.where(column >= 0, self.column_offsets.mean(axis=0)[column], 0),
+            "shared": np.where(known, shared, 0) / len(self.mean),
+            "unique": np.where(known, own, 0) / len(self.mean),
+        }
 
     def at(self, row: Codes, column: Codes) -> Array:
         """Return what is expected of each pair."""
         total: Array = np.sum(list(self.parts(row, column).values()), axis=0)
         return total
 
-    def spread(self, row: Codes, column: Codes) -> Array:
+    def table(self, row: Codes) -> Array:
+        """Return what is expected of some rows, -1 among them, and every column."""
+        known = (row >= 0)[:, None]
+        # columns of one group side by side, so that each group is one product
+        order = np.argsort(self.group, kind="stable")
+        own_columns = self.own_columns[:, order]
+        ends = np.searchsorted(self.group[order], np.arange(self.own_rows.shape[1] + 1))
+        total, own = np.zeros((2, len(row), len(order)))
+        for s in range(len(self.mean)):
+            total += known * (self.rows[s][row] @ self.columns[s].T)
+            total += known * self.row_offsets[s][row, None] + self.column_offsets[s]
+            for g, at in enumerate(map(slice, ends[:-1], ends[1:])):
+                own[:, at] += self.own_rows[s, g][row] @ own_columns[s, at].T
+        total[:, order] += known * own
+        found: Array = self.mean.mean() + total / len(self.mean)
+        return found
+
+    def columns_table(self, column: Codes) -> Array:
+        """Return what is expected of every row and some columns, -1 among them."""
+        known, group = column >= 0, self.group[column]
+        total = np.zeros((self.rows.shape[1], len(column)))
+        for s in range(len(self.mean)):
+            total += known * (self.rows[s] @ self.columns[s][column].T)
+            total += self.row_offsets[s][:, None] + known * self.column_offsets[s][column]
+            own = self.own_columns[s][column]
+            for g in np.unique(group):
+                at = group == g
+                total[:, at] += known[at] * (self.own_rows[s, g] @ own[at].T)
+        found: Array = self.mean.mean() + total / len(self.mean)
+        return found
+
+    def spread(self, row: Codes, column: Codes, unsure: tuple[Flags, Flags]) -> Array:
         """Return the standard deviation of a rating of each pair, over draws and noise.
 
-        Whoever is not known could be anyone: the squares of offsets and of tastes are those of all.
+        Parameters
+        ----------
+        row, column : array of int
+            The pairs.
+        unsure : (array of bool, array of bool)
+            Whether nobody has rated with the row, and the column, of each. They could be anyone
+            of whom features say the same.
         """
-        total, squares, noise = np.zeros((3, len(row)))
+        total, squares, other = np.zeros((3, len(row)))
+        doubted = np.flatnonzero(unsure[0] | unsure[1])
+        # piece by piece, for each pair takes a matrix
+        pieces = [doubted[k : k + CHUNK] for k in range(0, len(doubted), CHUNK)]
         for s in range(len(self.mean)):
             one = self.draw(s).at(row, column)
             total, squares = total + one, squares + one**2
             if self.noise is not None and self.column_noise is not None:
                 by_row, by_column = self.noise[s] ** 2, self.column_noise[s] ** 2
-                noise += np.where(row < 0, by_row.mean(), by_row[row]) * np.where(
+                other += np.where(row < 0, by_row.mean(), by_row[row]) * np.where(
                     column < 0, by_column.mean(), by_column[column]
                 )
+            for at in pieces:
+                other[at] += self._doubt(s, row[at], column[at], (unsure[0][at], unsure[1][at]))
         number = len(self.mean)
-        variance: Array = np.maximum(squares / number - (total / number) ** 2, 0) + noise / number
-        unknown = {"row": row < 0, "column": column < 0}
-        variance += unknown["row"] * np.mean(self.row_offsets**2)
-        variance += unknown["column"] * np.mean(self.column_offsets**2)
-        taste = self.rows.shape[2] * _mean_square(self.rows) * _mean_square(self.columns)
-        own = self.own_rows.shape[3] * _mean_square(self.own_rows) * _mean_square(self.own_columns)
-        found: Array = np.sqrt(variance + (unknown["row"] | unknown["column"]) * (taste + own))
+        variance: Array = np.maximum(squares / number - (total / number) ** 2, 0) + other / number
+        return np.sqrt(variance)
+
+    def _doubt(self, s: int, row: Codes, column: Codes, unsure: tuple[Flags, Flags]) -> Array:
+        """Return the variance of what features do not tell of those that nobody has rated."""
+        if self.told is None:
+            return np.zeros(len(row))
+        of_rows, of_columns = self.told
+        group = np.where(column < 0, -1, self.group[column])
+        seen = (row >= 0)[:, None], (column >= 0)[:, None], (group >= 0)[:, None]
+        row_vector = with_one(self.rows[s][row] * seen[0])
+        column_vector = with_one(self.columns[s][column] * seen[1])
+        own_row = self.own_rows[s][group, row] * (seen[0] & seen[2])
+        own_column = self.own_columns[s][column] * (seen[1] & seen[2])
+        # features tell nothing of an id of -1
+        unheard = (row < 0).astype(int), (column < 0).astype(int)
+        C, D = of_rows.doubt[s][unheard[0]], of_columns.doubt[s][unheard[1]]
+        # of no group: as in any of them
+        own_C = _with_mean(of_rows.own_doubt[s])[group, unheard[0]]
+        own_D = _with_mean(of_columns.own_doubt[s])[group, unheard[1]]
+        by_row = _form(column_vector, C) + _form(own_column, own_C)
+        by_column = _form(row_vector, D) + _form(own_row, own_D)
+        lost = np.flatnonzero((group < 0) & (row >= 0))
+        tastes = self.own_rows[s][:, row[lost]]
+        every = of_columns.own_doubt[s][:, 1]
+        by_column[lost] += np.einsum("gnk,gkl,gnl->n", tastes, every, tastes) / len(every)
+        both = _form_of_both(C[:, 1:, 1:], D[:, 1:, 1:]) + _form_of_both(own_C, own_D)
+        found: Array = unsure[0] * by_row + unsure[1] * by_column + unsure[0] * unsure[1] * both
         return found
 
     def draw(self, s: int) -> Tastes:
@@ -124,12 +196,10 @@ class Tastes:
         shared, own = self.columns, self.own_columns
         if rows:
             shared, own = self.rows, self.own_rows
-        return Ridge(
-            row=noise / _mean_square(self.row_offsets),
-            column=noise / _mean_square(self.column_offsets),
-            shared=noise / _mean_square(shared),
-            unique=noise / _mean_square(own),
-        )
+        parts = (self.row_offsets, self.column_offsets, shared, own)
+        squares = [float(np.mean(part**2)) if part.size else 0.0 for part in parts]
+        # of one alone, which is its own average, nobody knows how far others are
+        return Ridge(*(noise / size if size > ALONE * noise else 1.0 for size in squares))
 
     def likeness_of_columns(self, column: int) -> Array:
         """Return the cosine of what all rows think of a column with what they think of each."""
@@ -162,71 +232,47 @@ class Tastes:
             dots, sizes = dots + every @ every[row], sizes + np.sum(every**2, axis=1)
         return _cosines(dots, sizes, row)
 
-    def with_rows(self, ratings: Ratings, ridge: Ridge) -> Tastes:
-        """Learn the rows of ratings from the columns that they rated; new rows come last.
-
-        Users of the ratings are rows, items are columns.
-        """
-        more = len(ratings.users) - self.rows.shape[1]
-        new = replace(
-            self,
-            row_offsets=np.pad(self.row_offsets, ((0, 0), (0, more))),
-            rows=np.pad(self.rows, ((0, 0), (0, more), (0, 0))),
-            own_rows=np.pad(self.own_rows, ((0, 0), (0, 0), (0, more), (0, 0))),
-            noise=_padded(self.noise, more),
+    def learned(
+        self,
+        features: tuple[Array | None, Array | None],
+        number: tuple[Codes, Codes],
+        half: float = HALF,
+    ) -> tuple[Told, Told]:
+        """Return what features of rows and of columns tell, by their numbers of ratings."""
+        n_groups, n_rows = self.own_rows.shape[1:3]
+        rows = np.concatenate([self.row_offsets[..., None], self.rows], axis=2)
+        columns = np.concatenate([self.column_offsets[..., None], self.columns], axis=2)
+        every = np.ones((n_groups, n_rows), dtype=bool)
+        member = self.group == np.arange(n_groups)[:, None]
+        own = self.own_columns[:, None]
+        return (
+            tell(rows, self.own_rows, features[0], number[0], every, half),
+            tell(columns, own, features[1], number[1], member, half),
         )
-        n_groups, r1, r2 = self.own_rows.shape[1], self.rows.shape[2], self.own_rows.shape[3]
-        penalty = np.repeat([ridge.row, ridge.shared, ridge.unique], [1, r1, n_groups * r2])
-        for s in range(len(self.mean)):
-            for r in np.unique(ratings.user):
-                seen = ratings.part(ratings.user == r)
-                number, group = len(seen.values), self.group[seen.item]
-                own = np.zeros((number, n_groups, r2))
-                own[np.arange(number), group] = self.own_columns[s][seen.item]
-                shared = self.columns[s][seen.item]
-                design = np.hstack([np.ones((number, 1)), shared, own.reshape(number, -1)])
-                left = seen.values - self.mean[s] - self.column_offsets[s][seen.item]
-                found, _ = _ridge_fit(design, left, seen.weights, penalty)
-                new.row_offsets[s, r] = found[0]
-                new.rows[s, r] = found[1 : 1 + r1]
-                new.own_rows[s, :, r] = found[1 + r1 :].reshape(n_groups, r2)
-        return new
 
-    def with_columns(self, ratings: Ratings, ridge: Ridge) -> Tastes:
-        """Learn the columns of ratings from the rows that rated them; new columns come last.
-
-        The group of a new column is the one in which its ratings fit best.
-        """
-        old = len(self.group)
-        more = len(ratings.items) - old
-        new = replace(
+    def with_told_rows(self, told: Told, features: Array) -> Tastes:
+        """Return these and more rows, of which only features are known."""
+        vectors = told.expected(features)
+        return replace(
             self,
-            column_offsets=np.pad(self.column_offsets, ((0, 0), (0, more))),
-            columns=np.pad(self.columns, ((0, 0), (0, more), (0, 0))),
-            own_columns=np.pad(self.own_columns, ((0, 0), (0, more), (0, 0))),
-            group=np.pad(self.group, (0, more)),
-            column_noise=_padded(self.column_noise, more),
+            row_offsets=np.hstack([self.row_offsets, vectors[..., 0]]),
+            rows=np.concatenate([self.rows, vectors[..., 1:]], axis=1),
+            own_rows=np.concatenate([self.own_rows, told.own_expected(features)], axis=2),
+            noise=padded(self.noise, len(features)),
         )
-        n_groups, r1, r2 = self.own_rows.shape[1], self.rows.shape[2], self.own_rows.shape[3]
-        penalty = np.repeat([ridge.column, ridge.shared, ridge.unique], [1, r1, r2])
-        for c in np.unique(ratings.item):
-            seen = ratings.part(ratings.item == c)
-            ones = np.ones((len(seen.values), 1))
-            candidates = []
-            for g in range(n_groups) if c >= old else [self.group[c]]:
-                fits = []
-                for s in range(len(self.mean)):
-                    own = self.own_rows[s][g, seen.user]
-                    design = np.hstack([ones, self.rows[s][seen.user], own])
-                    left = seen.values - self.mean[s] - self.row_offsets[s][seen.user]
-                    fits.append(_ridge_fit(design, left, seen.weights, penalty))
-                candidates.append((sum(cost for _, cost in fits), g, fits))
-            _, new.group[c], fits = min(candidates, key=lambda candidate: candidate[:2])
-            for s, (found, _) in enumerate(fits):
-                new.column_offsets[s, c] = found[0]
-                new.columns[s, c] = found[1 : 1 + r1]
-                new.own_columns[s, c] = found[1 + r1 :]
-        return new
+
+    def with_told_columns(self, told: Told, features: Array, group: Codes) -> Tastes:
+        """Return these and more columns, of which only features and perhaps groups are known."""
+        vectors = told.expected(features)
+        own = told.own_expected(features)[:, group, np.arange(len(group))]
+        return replace(
+            self,
+            column_offsets=np.hstack([self.column_offsets, vectors[..., 0]]),
+            columns=np.concatenate([self.columns, vectors[..., 1:]], axis=1),
+            own_columns=np.concatenate([self.own_columns, own * (group >= 0)[:, None]], axis=1),
+            group=np.append(self.group, group),
+            column_noise=padded(self.column_noise, len(features)),
+        )
 
 
 @dataclass(frozen=True)
@@ -246,23 +292,36 @@ class Ridge:
     unique: float
 
 
-def _ridge_fit(design: Array, values: Array, weights: Array, penalty: Array) -> tuple[Array, float]:
-    """Return the solution of a ridge regression, and its objective."""
-    right = design.T @ (weights * values)
-    found = np.linalg.solve((design.T * weights) @ design + np.diag(penalty), right)
-    return found, float(weights @ values**2 - found @ right)
-
-
 def _cosines(dots: Array, sizes: Array, place: int) -> Array:
-    length = np.sqrt(sizes * sizes[place])
-    return np.where(length > 0, dots / np.where(length > 0, length, 1), 0.0)
+    # rounding takes squares of next to nothing below zero, and their cosines beyond one
+    length = np.sqrt(np.maximum(sizes, 0) * max(sizes[place], 0.0))
+    found = np.where(length > 0, dots / np.where(length > 0, length, 1), 0.0)
+    return np.clip(found, -1.0, 1.0)
 
 
-def _padded(noise: Array | None, more: int) -> Array | None:
-    """Expect of new ones the noise of those that are known."""
+def padded(noise: Array | None, more: int) -> Array | None:
+    """Expect of new ones the noise of those that are known.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.ratings.tastes import padded
+    >>> padded(np.array([[1.0, 2.0]]), 1).tolist()
+    [[1.0, 2.0, 1.5]]
+    """
     return None if noise is None else np.pad(noise, ((0, 0), (0, more)), "mean")
 
 
-def _mean_square(factors: Array) -> float:
-    """Return the mean of squares; one where there are no factors."""
-    return float(np.mean(factors**2)) if factors.size else 1.0
+def _form(vectors: Array, matrices: Array) -> Array:
+    found: Array = np.einsum("nk,nkl,nl->n", vectors, matrices, vectors)
+    return found
+
+
+def _form_of_both(one: Array, other: Array) -> Array:
+    found: Array = np.einsum("nkl,nkl->n", one, other)
+    return found
+
+
+def _with_mean(stack: Array) -> Array:
+    """Return matrices, and last their mean, which is what -1 points at."""
+    return np.concatenate([stack, stack.mean(axis=0, keepdims=True)])
