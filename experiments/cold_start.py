@@ -115,10 +115,9 @@ def main() -> None:
         f"of which all ratings were held out; means over {asked.seeds} choices "
         "(`experiments/cold_start.py`; MovieLens: within the training part of split 0). *nothing*: "
         "the mean and the offset of the other one; *features*: age, gender and occupation of a "
-        "user, genres and decade of a film. *inside* and *width* are of 90 % intervals. Without "
-        "features `gibbs` expects an unknown item to be the average one, which has fewer and lower "
-        "ratings than "
-        "the average rating is of, on which `als` is centred.",
+        "user, genres and decade of a film. *inside* and *width* are of 90 % intervals. "
+        "Where nothing is known, `gibbs` expects the average item, and `als` that of the average "
+        "rating: few items have most of the ratings, and they are better ones.",
         "",
         "| " + " | ".join([*means.index.names, *means.columns]) + " |",
         "|" + " --- |" * (len(means.index.names) + len(means.columns)),
