@@ -3,16 +3,24 @@
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
+from heterofactor.ratings.autosvd import AutoSVD
 from heterofactor.ratings.model import RatingModel
 
 if TYPE_CHECKING:
+    from heterofactor.ratings.ghrs import GHRS
+    from heterofactor.ratings.graphrec import GraphRec
     from heterofactor.ratings.hae_ratings import RatingHAE
     from heterofactor.ratings.sparsefc import SparseFC
 
-__all__ = ["RatingHAE", "RatingModel", "SparseFC"]
+__all__ = ["GHRS", "AutoSVD", "GraphRec", "RatingHAE", "RatingModel", "SparseFC"]
 
 # Imported when they are asked for, because they need torch.
-NETWORKS = {"RatingHAE": "hae_ratings", "SparseFC": "sparsefc"}
+NETWORKS = {
+    "GHRS": "ghrs",
+    "GraphRec": "graphrec",
+    "RatingHAE": "hae_ratings",
+    "SparseFC": "sparsefc",
+}
 
 
 def __getattr__(name: str) -> Any:
