@@ -9,12 +9,23 @@ import pytest
 from sklearn.base import clone
 
 from heterofactor import RatingModel
+from heterofactor.ratings.blend import Blend
+from heterofactor.ratings.completion import MatrixCompletion
 from heterofactor.ratings.face import RatingFace
 
 METHODS: dict[str, Callable[..., RatingFace]] = {
     "als": lambda **names: RatingModel(3, 1, n_fits=2, random_state=0, **names),
     "gibbs": lambda **names: RatingModel(
         3, 1, solver="gibbs", n_rounds=20, random_state=0, **names
+    ),
+    "completion": lambda **names: MatrixCompletion(2, ridge=1.0, random_state=0, **names),
+    "blend": lambda **names: Blend(
+        [
+            ("offsets", RatingModel(0, 0, n_fits=1)),
+            ("tastes", RatingModel(3, 1, n_fits=2, random_state=0)),
+        ],
+        random_state=0,
+        **names,
     ),
 }
 try:
