@@ -166,9 +166,7 @@ def fitted(
     """
     seed = number_of(part_name) + more
     model, tables = MODELS[name](movies, seed)
-    what = f"{type(model).__name__} {sorted(model.get_params().items(), key=str)}"
-    settings = hashlib.sha256(what.encode()).hexdigest()[:8]
-    path = CACHE / f"{part_name}, {name}, {seed}, {settings}.npz"
+    path = CACHE / f"{part_name}, {name}, {seed}, {settings_of(model)}.npz"
     if path.exists():
         return Fit.read(path)
     train, test = part(movies, part_name, folder)
@@ -189,3 +187,9 @@ def fitted(
     with open(path, "wb") as file:
         np.savez(file, **{field.name: getattr(found, field.name) for field in fields(found)})
     return found
+
+
+def settings_of(model: RatingFace) -> str:
+    """Return a short name for the settings of a model, of which no two have the same."""
+    what = f"{type(model).__name__} {sorted(model.get_params().items(), key=str)}"
+    return hashlib.sha256(what.encode()).hexdigest()[:8]

@@ -43,6 +43,7 @@ LEAST = 1e-4
 SCALES = ((300.0,), (3.0, 300.0), (10.0, 300.0), (10.0, 800.0), (30.0, 800.0), (10.0, 2000.0))
 STRENGTHS = (0.05, 0.1, 0.15, 0.2)
 Piece = tuple[str, int]
+AS_IT_COMES = TimeDrift(None)
 
 
 class Folds:
@@ -55,7 +56,9 @@ class Folds:
         for model, more in PIECES:
             self.fits[model, more] = [fitted(movies, folder, model, name, more) for name in names]
 
-    def expected(self, pieces: tuple[Piece, ...], what: str, k: int, weights: np.ndarray) -> Array:
+    def expected(
+        self, pieces: tuple[Piece, ...], what: str, k: int, weights: np.ndarray
+    ) -> np.ndarray:
         stacked = np.stack([getattr(self.fits[piece][k], what) for piece in pieces], axis=1)
         return weights[0] + stacked @ weights[1:]
 
@@ -82,10 +85,6 @@ class Folds:
                 found = found + drift.at(test["user"].to_numpy(), times[1])
             errors.append(rmse(np.clip(found, 1, 5), test))
         return float(np.mean(errors))
-
-
-Array = np.ndarray
-AS_IT_COMES = TimeDrift(None)
 
 
 def named(pieces: tuple[Piece, ...]) -> str:

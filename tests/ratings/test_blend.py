@@ -126,6 +126,30 @@ def test_weights_solve_least_squares(seed: int) -> None:
     assert (slope[weights == 0] > -1e-9).all()
 
 
+def test_ratings_of_weight_zero_are_not_there() -> None:
+    """Neither for models that know of weights, nor for those that do not, nor for the sum."""
+    ratings = MADE.ratings.assign(weight=1.0)
+    wrong = ratings[:3000].assign(
+        item=lambda t: t["item"] + " again", rating=1.0, weight=0.0, user="wrong"
+    )
+    models = [("tastes", TASTES), ("noise", Noise())]
+    model = Blend(models, random_state=0).fit(pd.concat([ratings, wrong]))
+    plain = Blend(models, random_state=0).fit(MADE.ratings)
+    pd.testing.assert_series_equal(model.weights_, plain.weights_)
+    assert "wrong" not in model.models_["noise"].users_
+
+
+def test_weights_count_in_the_sum(seed: int) -> None:
+    """A rating of weight two is one that is there twice."""
+    rng = np.random.default_rng(seed)
+    predicted, target = rng.normal(size=(40, 3)), rng.normal(size=40)
+    counts = rng.integers(0, 3, 40)
+    again = np.repeat(np.arange(40), counts)
+    weighted = combined(predicted, target, counts.astype(float), positive=False)
+    repeated = combined(predicted[again], target[again], positive=False)
+    np.testing.assert_allclose([weighted[0], *weighted[1]], [repeated[0], *repeated[1]], atol=1e-12)
+
+
 def test_what_cannot_be_is_refused() -> None:
     def fit(models: Any, **settings: Any) -> Any:
         return lambda **given: Blend(models, **settings).fit(MADE.ratings, **given)

@@ -43,8 +43,9 @@ class Blend(RatingFace):
         Penalty on the squares of the weights.
     clip : bool
         Keep predictions within the scale of the ratings.
-    user, item, rating : str
-        What the columns are called; the models are told.
+    user, item, rating, weight, time : str
+        What the columns are called; the models are told. Weights and times may be missing. Weights
+        count in the sum, and in models that have a use for them.
     random_state : int, RandomState or None
         For what is held out. The models keep their own.
 
@@ -92,6 +93,8 @@ class Blend(RatingFace):
         user: Hashable = "user",
         item: Hashable = "item",
         rating: Hashable = "rating",
+        weight: Hashable = "weight",
+        time: Hashable = "time",
         random_state: Any = None,
     ) -> None:
         self.models = models
@@ -103,6 +106,8 @@ class Blend(RatingFace):
         self.user = user
         self.item = item
         self.rating = rating
+        self.weight = weight
+        self.time = time
         self.random_state = random_state
 
     def fit(
@@ -135,45 +140,53 @@ class Blend(RatingFace):
             "user_features": user_features,
         }
         given = self._shared_out({name: one for name, one in beside.items() if one is not None})
-        names = {"user": self.user, "item": self.item, "rating": self.rating}
-        fresh = {name: clone(model).set_params(**names) for name, model, *_ in self.models}
-        parts, targets = [], []
-        for train, pairs, values in self._folds(ratings, known):
-            fitted = [clone(model).fit(train, **given[name]) for name, model in fresh.items()]
-            parts.append(np.stack([one._expected(*one._places(pairs)) for one in fitted], axis=1))
-            targets.append(values)
-        predicted, target = np.concatenate(parts), np.concatenate(targets)
-        self.intercept_, weights = combined(
-            predicted, target, positive=self.positive, ridge=self.ridge
-        )
-        self.weights_ = pd.Series(weights, index=list(fresh), name="weight")
-        blended = self.intercept_ + predicted @ weights
-        every = self._clipped(np.column_stack([predicted, blended]))
-        errors = np.sqrt(np.mean((every - target[:, None]) ** 2, axis=0))
-        self.held_errors_ = pd.Series(errors, index=[*fresh, "blend"], name="rmse")
-        self.models_ = {name: model.fit(ratings, **given[name]) for name, model in fresh.items()}
-        return self
-
-    def _folds(
-        self, ratings: pd.DataFrame, known: Ratings
-    ) -> Iterator[tuple[pd.DataFrame, pd.DataFrame, Array]]:
-        """Yield ratings to fit, and the pairs that were held out with what they were rated."""
-        rng = check_random_state(self.random_state)
-        order = rng.permutation(len(known.values))
-        count = max(1, round(self.held * len(order)))
-        user, item = self._places(ratings)
-        pair = pd.MultiIndex.from_arrays([known.user, known.item])
-        # a pair that was rated several times is held out as a whole
-        place = pair.get_indexer(pd.MultiIndex.from_arrays([user, item]))
-        for k in range(self.n_folds):
-            out = np.sort(order[k * count : (k + 1) * count])
+        fresh = {name: self._told(model) for name, model, *_ in self.models}
+        # what counts for nothing is kept from models that do not know of weights
+        place = self._pairs_of(ratings, known)
+        ratings, place = ratings[place >= 0], place[place >= 0]
+        parts, held = [], []
+        for out in self._folds(known):
             pairs = pd.DataFrame(
                 {
                     self.user: known.users[known.user[out]],
                     self.item: known.items[known.item[out]],
                 }
             )
-            yield ratings[~np.isin(place, out)], pairs, known.values[out]
+            train = ratings[~np.isin(place, out)]
+            fitted = [clone(model).fit(train, **given[name]) for name, model in fresh.items()]
+            parts.append(np.stack([one._expected(*one._places(pairs)) for one in fitted], axis=1))
+            held.append(out)
+        predicted, target = np.concatenate(parts), known.values[np.concatenate(held)]
+        counts = known.weights[np.concatenate(held)]
+        self.intercept_, weights = combined(
+            predicted, target, counts, positive=self.positive, ridge=self.ridge
+        )
+        self.weights_ = pd.Series(weights, index=list(fresh), name="weight")
+        blended = self.intercept_ + predicted @ weights
+        every = self._clipped(np.column_stack([predicted, blended]))
+        squares = (every - target[:, None]) ** 2
+        errors = np.sqrt(np.average(squares, axis=0, weights=counts))
+        self.held_errors_ = pd.Series(errors, index=[*fresh, "blend"], name="rmse")
+        self.models_ = {name: model.fit(ratings, **given[name]) for name, model in fresh.items()}
+        return self
+
+    def _told(self, model: Any) -> Any:
+        """Return a copy of a model that is told what the columns are called."""
+        names = {name: getattr(self, name) for name in ("user", "item", "rating", "weight", "time")}
+        takes = model.get_params()
+        return clone(model).set_params(**{name: names[name] for name in names if name in takes})
+
+    def _pairs_of(self, ratings: pd.DataFrame, known: Ratings) -> Codes:
+        """Return for each row which of the known pairs it rates; -1 where it counts for nothing."""
+        pairs = pd.MultiIndex.from_arrays([known.user, known.item])
+        return pairs.get_indexer(pd.MultiIndex.from_arrays(self._places(ratings)))
+
+    def _folds(self, known: Ratings) -> Iterator[Codes]:
+        """Yield places of the pairs that are held out, each with all its ratings."""
+        order = check_random_state(self.random_state).permutation(len(known.values))
+        count = max(1, round(self.held * len(order)))
+        for k in range(self.n_folds):
+            yield np.sort(order[k * count : (k + 1) * count])
 
     def _shared_out(self, beside: dict[str, Any]) -> dict[str, dict[str, Any]]:
         """Return for each model the tables that it is given."""
@@ -220,7 +233,12 @@ class Blend(RatingFace):
 
 
 def combined(
-    predicted: Array, target: Array, *, positive: bool = True, ridge: float = 0.0
+    predicted: Array,
+    target: Array,
+    counts: Array | None = None,
+    *,
+    positive: bool = True,
+    ridge: float = 0.0,
 ) -> tuple[float, Array]:
     """Return the intercept and the weights of predictions that come closest to a target.
 
@@ -230,6 +248,8 @@ def combined(
         What each model predicts.
     target : array of shape (n,)
         What was found.
+    counts : array of shape (n,), optional
+        How much each counts.
     positive : bool
         Let no weight be negative.
     ridge : float
@@ -244,11 +264,13 @@ def combined(
     >>> round(intercept, 6), weights.round(6).tolist()
     (1.0, [0.5, 0.0])
     """
-    mean, middle = predicted.mean(axis=0), float(target.mean())
-    count = predicted.shape[1]
+    counts = np.ones(len(target)) if counts is None else counts
+    mean = np.average(predicted, axis=0, weights=counts)
+    middle = float(np.average(target, weights=counts))
+    root, n_models = np.sqrt(counts), predicted.shape[1]
     # a ridge is as many more observations of zero
-    design = np.vstack([predicted - mean, np.sqrt(ridge) * np.eye(count)])
-    values = np.concatenate([target - middle, np.zeros(count)])
+    design = np.vstack([(predicted - mean) * root[:, None], np.sqrt(ridge) * np.eye(n_models)])
+    values = np.concatenate([(target - middle) * root, np.zeros(n_models)])
     weights: Array
     if positive:
         weights, _ = nnls(design, values)
