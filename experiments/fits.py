@@ -181,8 +181,12 @@ def fitted(
         bounds = model.predict_interval(test, LEVEL)
         coverage = float(test["rating"].between(bounds["lower"], bounds["upper"]).mean())
     model.set_params(clip=False) if "clip" in model.get_params() else setattr(model, "clip", False)
-    table = model.predict_table().astype(np.float32) if part_name in TABLES else np.zeros((0, 0))
-    found = Fit(model.predict(train), model.predict(test), np.asarray(table), taken, coverage)
+    table = pd.DataFrame()
+    if part_name in TABLES:  # some models know users and items beside those that were rated
+        rated = np.unique(train["user"]), np.unique(train["item"])
+        table = model.predict_table(rated[0])[rated[1]].astype(np.float32)
+    expected = model.predict(train), model.predict(test)
+    found = Fit(*expected, table.to_numpy(), taken, coverage)
     CACHE.mkdir(exist_ok=True)
     with open(path, "wb") as file:
         np.savez(file, **{field.name: getattr(found, field.name) for field in fields(found)})

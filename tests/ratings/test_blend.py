@@ -1,5 +1,6 @@
 """Blend: weights from ratings that were held out, and the sum that they make."""
 
+from dataclasses import replace
 from typing import Any, Self
 
 import numpy as np
@@ -164,3 +165,39 @@ def test_what_cannot_be_is_refused() -> None:
         fit([("noise", Noise())])(item_groups=MADE.item_groups)
     with pytest.raises(ValueError, match="Model 'a' is to be given user_groups: expected"):
         fit([("a", OFFSETS, ("user_groups",))])(item_groups=MADE.item_groups)
+
+
+def test_models_may_know_more_than_was_rated() -> None:
+    """Or less, and in another order: they are asked by ids."""
+
+    class Reading(Noise):
+        """Knows users and items that never rated, before the others, and expects their names."""
+
+        def fit(self, ratings: pd.DataFrame, user_features: Any = None) -> Self:
+            known = self._read(ratings)
+            users = pd.Index(["aaa", *known.users[::-1]])
+            items = pd.Index(["new", *known.items[1:]])
+            self._known = replace(known, users=users, items=items)
+            return self
+
+        def _expected(self, user: Any, item: Any) -> np.ndarray:
+            codes = [
+                np.append([float(len(str(one)) + ord(str(one)[-1])) for one in ids], 0.0)
+                for ids in (self.users_, self.items_)
+            ]
+            return codes[0][user] + codes[1][item]
+
+    models = [("tastes", TASTES), ("reading", Reading())]
+    model = Blend(models, positive=False, clip=False, random_state=0).fit(MADE.ratings)
+    pairs = pd.DataFrame({"user": ["aaa", "user7", "user7"], "item": ["item3", "new", "item0"]})
+    read, tastes = (model.models_[name] for name in ("reading", "tastes"))
+    expected = [
+        model.intercept_
+        + model.weights_["tastes"] * tastes._expected(*tastes._places(pairs[at:][:1]))[0]
+        + model.weights_["reading"] * read._expected(*read._places(pairs[at:][:1]))[0]
+        for at in range(3)
+    ]
+    np.testing.assert_allclose(model.predict(pairs), expected)
+    table = model.predict_table(pairs["user"].unique())
+    found = [table.loc[u, i] for u, i in zip(pairs["user"], pairs["item"], strict=True)]
+    np.testing.assert_allclose(found, expected)

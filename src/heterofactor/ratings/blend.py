@@ -17,6 +17,7 @@ from sklearn.base import clone
 from sklearn.utils import check_random_state
 
 from heterofactor.ratings.face import RatingFace
+from heterofactor.ratings.inner import Inner, told, with_ids_of
 from heterofactor.ratings.reading import Array, Codes, Ratings
 
 
@@ -28,7 +29,7 @@ class Blend(RatingFace):
 
     Parameters
     ----------
-    models : sequence of (name, model)
+    models : sequence of (str, model)
         Models of ratings, not fitted. A third entry may say which of the tables beside the ratings
         a model is given, as names of arguments of `fit`; without it, it is given all of which its
         own `fit` has an argument.
@@ -140,7 +141,7 @@ class Blend(RatingFace):
             "user_features": user_features,
         }
         given = self._shared_out({name: one for name, one in beside.items() if one is not None})
-        fresh = {name: self._told(model) for name, model, *_ in self.models}
+        fresh = {name: told(model, self) for name, model, *_ in self.models}
         # what counts for nothing is kept from models that do not know of weights
         place = self._pairs_of(ratings, known)
         ratings, place = ratings[place >= 0], place[place >= 0]
@@ -168,13 +169,9 @@ class Blend(RatingFace):
         errors = np.sqrt(np.average(squares, axis=0, weights=counts))
         self.held_errors_ = pd.Series(errors, index=[*fresh, "blend"], name="rmse")
         self.models_ = {name: model.fit(ratings, **given[name]) for name, model in fresh.items()}
+        self._known = with_ids_of(known, self.models_.values())
+        self._inner = {name: Inner.of(model, self) for name, model in self.models_.items()}
         return self
-
-    def _told(self, model: Any) -> Any:
-        """Return a copy of a model that is told what the columns are called."""
-        names = {name: getattr(self, name) for name in ("user", "item", "rating", "weight", "time")}
-        takes = model.get_params()
-        return clone(model).set_params(**{name: names[name] for name in names if name in takes})
 
     def _pairs_of(self, ratings: pd.DataFrame, known: Ratings) -> Codes:
         """Return for each row which of the known pairs it rates; -1 where it counts for nothing."""
@@ -219,17 +216,17 @@ class Blend(RatingFace):
             )
 
     def _expected(self, user: Codes, item: Codes) -> Array:
-        parts = [w * self.models_[name]._expected(user, item) for name, w in self._weighted()]
-        found: Array = self.intercept_ + np.sum(parts, axis=0) + np.zeros(np.shape(user))
+        parts = [w * one.at(user, item) for one, w in self._weighted()]
+        found: Array = self.intercept_ + np.sum(parts, axis=0) + np.zeros(len(user))
         return found
 
     def _expected_table(self, user: Codes) -> Array:
-        parts = [w * self.models_[name]._expected_table(user) for name, w in self._weighted()]
+        parts = [w * one.table(user) for one, w in self._weighted()]
         found: Array = self.intercept_ + np.sum(parts, axis=0)
         return found + np.zeros((len(user), len(self.items_)))
 
-    def _weighted(self) -> list[tuple[Hashable, float]]:
-        return [(name, w) for name, w in self.weights_.items() if w != 0]
+    def _weighted(self) -> list[tuple[Inner, float]]:
+        return [(self._inner[name], w) for name, w in self.weights_.items() if w != 0]
 
 
 def combined(

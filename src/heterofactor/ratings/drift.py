@@ -19,10 +19,10 @@ from typing import Any, Self
 import numpy as np
 import pandas as pd
 from scipy.linalg import solveh_banded
-from sklearn.base import clone
 from sklearn.utils.validation import check_is_fitted
 
 from heterofactor.ratings.face import RatingFace
+from heterofactor.ratings.inner import Inner, told, with_ids_of
 from heterofactor.ratings.reading import Array, Codes
 
 
@@ -133,16 +133,11 @@ class TimeDrift(RatingFace):
         }
         self._check_settings(given)
         known = self._read(ratings)
-        names = {"user": self.user, "item": self.item, "rating": self.rating, "time": self.time}
-        fresh = clone(self.model)
-        fresh.set_params(**{name: names[name] for name in names if name in fresh.get_params()})
-        self.model_ = fresh.fit(
+        self.model_ = told(self.model, self).fit(
             ratings, **{name: table for name, table in given.items() if table is not None}
         )
-        self._model_places = (
-            np.append(self.model_.users_.get_indexer(self.users_), -1),
-            np.append(self.model_.items_.get_indexer(self.items_), -1),
-        )
+        self._known = with_ids_of(known, [self.model_])
+        self._inner = Inner.of(self.model_, self)
         # of several ratings of one pair the last one counts, which has the latest time
         times = pd.DataFrame(
             dict(zip(("user", "item"), self._places(ratings), strict=True))
@@ -174,9 +169,10 @@ class TimeDrift(RatingFace):
         return self._clipped(expected)
 
     def _expected(self, user: Codes, item: Codes) -> Array:
-        users, items = self._model_places
-        found: Array = self.model_._expected(users[user], items[item])
-        return found
+        return self._inner.at(user, item)
+
+    def _expected_table(self, user: Codes) -> Array:
+        return self._inner.table(user)
 
     def _check_settings(self, given: dict[str, Any]) -> None:
         positive = [*self.scales, *self.strengths]
