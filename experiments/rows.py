@@ -19,7 +19,7 @@ class Row:
     reported: float | None = None  # by the authors of the method
 
 
-BEST = ("gibbs 20", "HAE", "SparseFC")
+BEST = ("gibbs 32", "HAE")
 ROWS: dict[str, Row] = {
     "pooled, raw, rank 2": Row(("pooled 2",), cheap=True, paper=0.981),
     "pooled, raw, rank 4": Row(("pooled 4",), cheap=True, paper=0.981),

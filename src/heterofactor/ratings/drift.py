@@ -87,7 +87,7 @@ class TimeDrift(RatingFace):
         self,
         model: Any,
         *,
-        scales: Sequence[float] = (10.0, 300.0),
+        scales: Sequence[float] = (10.0, 800.0),
         strengths: Sequence[float] = (0.1, 0.15),
         clip: bool = True,
         user: Hashable = "user",
