@@ -104,11 +104,11 @@ def hae(groups: str | None) -> Make:
     return make
 
 
-def auto_svd(implicit: bool) -> Make:
+def auto_svd(**settings: Any) -> Make:
     def make(movies: MovieLens, seed: int) -> tuple[RatingFace, Tables]:
         from heterofactor.ratings.autosvd import AutoSVD
 
-        model = AutoSVD(implicit=implicit, random_state=seed)
+        model = AutoSVD(random_state=seed, **settings)
         return model, {"item_features": side(movies)["item_features"]}
 
     return make
@@ -150,8 +150,10 @@ MODELS: dict[str, Make] = {
     "HAE": hae("genres"),
     "HAE, random": hae("random"),
     "HAE, one group": hae(None),
-    "AutoSVD": auto_svd(False),
-    "AutoSVD++": auto_svd(True),
+    "AutoSVD": auto_svd(
+        implicit=False, learning_rate=0.01, max_rounds=40, ridge=0.1, ridge_offsets=0.1
+    ),
+    "AutoSVD++": auto_svd(),
     "GHRS": ghrs,
     "GraphRec": graph_rec,
 }
