@@ -40,6 +40,8 @@ PIECES = (
 BEGIN = ("gibbs 32", 0)
 # Combinations grow as long as that takes so much off the error.
 LEAST = 1e-4
+# Of the plain smoother that asks which ratings tell: seconds, and ratings that say nothing.
+NEAR, BESIDE = 120.0, 3.0
 SCALES = ((300.0,), (3.0, 300.0), (10.0, 300.0), (10.0, 800.0), (30.0, 800.0), (10.0, 2000.0))
 STRENGTHS = (0.05, 0.1, 0.15, 0.2)
 Piece = tuple[str, int]
@@ -130,6 +132,37 @@ def drifts(folds: Folds) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
+def when(folds: Folds) -> pd.DataFrame:
+    """Correct by the same user's ratings of before, of the same second, or of after, alone."""
+    sides = {
+        "earlier": lambda gap: gap > 0,
+        "the same second": lambda gap: gap == 0,
+        "earlier and the same second": lambda gap: gap >= 0,
+        "later": lambda gap: gap < 0,
+        "all": np.isfinite,
+    }
+    rows = []
+    for name, counts in sides.items():
+        means, left = [], []
+        for k, (train, test) in enumerate(folds.parts):
+            fit = folds.fits[BEGIN][k]
+            off = (train["rating"] - fit.train).groupby(train["user"])
+            times = train["time"].groupby(train["user"])
+            mean = np.zeros(len(test))
+            for user, at in test.reset_index().groupby("user").indices.items():
+                gap = test["time"].to_numpy()[at, None] - times.get_group(user).to_numpy()
+                near = np.exp(-np.abs(gap) / NEAR) * counts(gap)
+                mean[at] = near @ off.get_group(user).to_numpy() / (near.sum(axis=1) + BESIDE)
+            means.append(mean)
+            left.append(test["rating"].to_numpy() - fit.test)
+        errors = []
+        for k in range(FOLDS):
+            x, y = (np.concatenate(one[:k] + one[k + 1 :]) for one in (means, left))
+            errors.append(np.sqrt(np.mean((left[k] - x @ y / (x @ x) * means[k]) ** 2)))
+        rows.append({"what": f"ratings of: {name}", "with times": float(np.mean(errors))})
+    return pd.DataFrame(rows)
+
+
 def describe(table: pd.DataFrame) -> str:
     def shown(rows: pd.DataFrame, columns: list[str]) -> str:
         rows = rows.sort_values(columns[-1] if "rmse" not in columns else "rmse")[columns]
@@ -141,13 +174,14 @@ def describe(table: pd.DataFrame) -> str:
         return markdown(rows)
 
     drift = table["scales"].notna()
+    sides = table["what"].str.startswith("ratings of")
     return page(
         "Combinations of models, and drift in time, for MovieLens 100K",
         f"Mean RMSE over {FOLDS} folds (81,000 ratings to fit, 9,000 held out) of the training "
         "part of split 0; no test rating of split 0 was seen. Weights of combinations (not "
         "negative, and an intercept) are of the other folds. `with times` corrects by "
         "`TimeDrift` as it comes.",
-        shown(table[~drift], ["what", "rmse", "with times", "cpu seconds"]),
+        shown(table[~drift & ~sides], ["what", "rmse", "with times", "cpu seconds"]),
         f"Drift of users beside {named((BEGIN,))}; the twelve best of {int(drift.sum())}, and the "
         "best with one scale:",
         shown(
@@ -161,6 +195,11 @@ def describe(table: pd.DataFrame) -> str:
             ),
             ["scales", "strengths", "with times"],
         ),
+        f"Which ratings of the same user tell: their mean error, weighted by exp(-gap / {NEAR:.0f} "
+        "s), where only those of some times count. Many ratings of MovieLens are of the same "
+        "second, as if whole pages were sent at once, and these tell most; from earlier ones alone "
+        "little is known.",
+        shown(table[sides], ["what", "with times"]),
         "Command: `OMP_NUM_THREADS=1 python experiments/search_blend.py --folder ml-100k`",
     )
 
@@ -171,7 +210,7 @@ def main() -> None:
     options = parser.parse_args()
     with threadpool_limits(1):
         folds = Folds(load_movielens_100k(options.folder), options.folder)
-        table = pd.concat([combinations(folds), drifts(folds)], ignore_index=True)
+        table = pd.concat([combinations(folds), drifts(folds), when(folds)], ignore_index=True)
     table.to_csv(RESULTS / "search_blend.csv", index=False, float_format="%.6g")
     text = describe(table)
     (RESULTS / "search_blend.md").write_text(text)

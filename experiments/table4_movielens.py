@@ -224,8 +224,10 @@ def describe(table: pd.DataFrame) -> str:
         weights_of(random),
         "Rows with `times` use the times at which ratings were given, also those of the test "
         "ratings: what is expected is corrected by what the user's other ratings of the same "
-        "minutes are off by (`TimeDrift`). No other row uses times, nor do those of the "
-        "literature that are quoted here.",
+        "minutes are off by (`TimeDrift`), be they earlier or later. Most of that is told by ratings "
+        "of the same second ([search_blend.md](search_blend.md)), so that these rows say how well a "
+        "gap is filled, not how well the future is foreseen. No other row uses times, nor do those "
+        "of the literature that are quoted here.",
     ]
     if len(published):
         paragraphs += [

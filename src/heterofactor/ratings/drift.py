@@ -60,6 +60,10 @@ class TimeDrift(RatingFace):
     -----
     Predictions of pairs without a time, tables and recommendations are those of the model.
 
+    On MovieLens 100K the error of held-out ratings falls by 0.015, but most of that is told by
+    ratings of the same second, as if whole pages were sent at once; earlier ratings alone take off
+    0.002 (``experiments/results/search_blend.md``).
+
     References
     ----------
     George Uhlenbeck, Leonard Ornstein. On the Theory of the Brownian Motion. Physical Review 36,
