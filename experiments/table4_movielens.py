@@ -155,7 +155,8 @@ def run_all(
 
 
 def with_error(values: pd.Series, form: str = "{:.4f}") -> str:
-    return f"{form.format(values.mean())} ± {values.std(ddof=1) / np.sqrt(len(values)):.4f}"
+    error = f" ± {values.std(ddof=1) / np.sqrt(len(values)):.4f}" if len(values) > 1 else ""
+    return form.format(values.mean()) + error
 
 
 def described(table: pd.DataFrame, names: Sequence[str], *, reported: bool) -> pd.DataFrame:
@@ -174,7 +175,7 @@ def described(table: pd.DataFrame, names: Sequence[str], *, reported: bool) -> p
         line |= {"RMSE": with_error(rows["rmse"]), "parts": str(len(rows))}
         if REFERENCE in errors and name != REFERENCE:
             paired = (errors[name] - errors[REFERENCE]).dropna()
-            line[f"minus {REFERENCE}"] = with_error(paired, "{:+.4f}") if len(paired) > 1 else ""
+            line[f"minus {REFERENCE}"] = with_error(paired, "{:+.4f}") if len(paired) else ""
         if reported:
             for what in ("ndcg", "recall"):
                 score = rows[what].dropna()
@@ -224,10 +225,10 @@ def describe(table: pd.DataFrame) -> str:
         weights_of(random),
         "Rows with `times` use the times at which ratings were given, also those of the test "
         "ratings: what is expected is corrected by what the user's other ratings of the same "
-        "minutes are off by (`TimeDrift`), be they earlier or later. Most of that is told by ratings "
-        "of the same second ([search_blend.md](search_blend.md)), so that these rows say how well a "
-        "gap is filled, not how well the future is foreseen. No other row uses times, nor do those "
-        "of the literature that are quoted here.",
+        "minutes are off by (`TimeDrift`), be they earlier or later. Most of that is told by "
+        "ratings of the same second ([search_blend.md](search_blend.md)), so that these rows say "
+        "how well a gap is filled, not how well the future is foreseen. No other row uses times, "
+        "nor do those of the literature that are quoted here.",
     ]
     if len(published):
         paragraphs += [

@@ -9,6 +9,7 @@ import pytest
 
 from heterofactor import RatingModel
 from heterofactor.datasets import load_movielens_100k
+from heterofactor.ratings.blend import Blend
 from heterofactor.ratings.drift import TimeDrift, fit_drift
 
 SCALES, STRENGTHS = (10.0, 300.0, 5000.0), (0.3, 0.2, 0.1)
@@ -103,6 +104,15 @@ def test_the_model_is_given_its_tables_and_left_as_it_was() -> None:
     found = TimeDrift(model).fit(train, item_groups=groups)
     assert found.model_.item_groups_.to_dict() == {i: groups[i] for i in found.items_}
     assert not hasattr(model, "users_")
+
+
+def test_a_blend_may_drift() -> None:
+    """The best combination of models, corrected by times."""
+    train, test = moody()
+    blend = Blend([("offsets", OFFSETS), ("tastes", RatingModel(1, 0, n_fits=1, random_state=0))],
+                  random_state=0)  # fmt: skip
+    model = TimeDrift(blend, scales=[3000], strengths=[1.0]).fit(train)
+    assert model.score(test) > blend.fit(train).score(test) + 0.1
 
 
 def test_what_cannot_be_is_refused() -> None:

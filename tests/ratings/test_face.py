@@ -11,7 +11,16 @@ from sklearn.base import clone
 from heterofactor import RatingModel
 from heterofactor.ratings.blend import Blend
 from heterofactor.ratings.completion import MatrixCompletion
+from heterofactor.ratings.drift import TimeDrift
 from heterofactor.ratings.face import RatingFace
+
+
+class Timed(TimeDrift):
+    """Drift needs times: here all ratings are of one second, and pairs have none."""
+
+    def fit(self, ratings: Any, **given: Any) -> "Timed":
+        return super().fit(ratings.assign(time=0) if hasattr(ratings, "assign") else ratings)
+
 
 METHODS: dict[str, Callable[..., RatingFace]] = {
     "als": lambda **names: RatingModel(3, 1, n_fits=2, random_state=0, **names),
@@ -27,6 +36,7 @@ METHODS: dict[str, Callable[..., RatingFace]] = {
         random_state=0,
         **names,
     ),
+    "drift": lambda **names: Timed(RatingModel(3, 1, n_fits=2, random_state=0), **names),
 }
 try:
     from heterofactor.ratings.hae_ratings import RatingHAE
