@@ -35,7 +35,9 @@ from heterofactor.labels import (
 )
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import LOSSES
+from heterofactor.ratings.drift import Drift
 from heterofactor.ratings.features import Encoding
+from heterofactor.ratings.inner import Inner
 from heterofactor.ratings.reading import Ratings
 from heterofactor.ratings.tastes import Tastes
 from heterofactor.ratings.told import Told
@@ -58,6 +60,9 @@ MODELS = {
     "AutoSVD": "heterofactor.ratings.autosvd",
     "GHRS": "heterofactor.ratings.ghrs",
     "GraphRec": "heterofactor.ratings.graphrec",
+    "MatrixCompletion": "heterofactor.ratings.completion",
+    "Blend": "heterofactor.ratings.blend",
+    "TimeDrift": "heterofactor.ratings.drift",
 }
 
 
@@ -93,28 +98,17 @@ def save(model: Any, path: str | os.PathLike[str]) -> None:
     >>> bool((again.transform(mice)["t-CS-m"] == model.transform(mice)["t-CS-m"]).all())
     True
     """
-    kind = type(model).__name__
-    if MODELS.get(kind) != type(model).__module__:
+    if not _is_model(model):
         raise TypeError(
-            f"Only models of this library can be saved ({', '.join(MODELS)}), but this is {kind}: "
-            "save its parts yourself, or the model that it holds."
+            f"Only models of this library can be saved ({', '.join(MODELS)}), but this is "
+            f"{type(model).__name__}: save its parts yourself, or the model that it holds."
         )
     check_is_fitted(model)
     path = Path(path)
     if not path.parent.is_dir():
         raise FileNotFoundError(f"There is no folder {str(path.parent)!r}: make it first.")
-    parameters = model.get_params(deep=False)
-    found = {name: value for name, value in vars(model).items() if name not in parameters}
-    if "_found" in found:
-        found["_found"] = _lean(found["_found"])
     writer = _Writer()
-    header = {
-        "format": FORMAT,
-        "version": heterofactor.__version__,
-        "class": kind,
-        "parameters": {k: writer.encode(v, f"parameter {k!r}") for k, v in parameters.items()},
-        "attributes": {k: writer.encode(v, f"attribute {k!r}") for k, v in found.items()},
-    }
+    header = {"format": FORMAT, "version": heterofactor.__version__} | writer.describe(model)
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     try:
         save_file(writer.tensors, part, {KEY: json.dumps(header)})
@@ -169,16 +163,16 @@ def load(path: str | os.PathLike[str]) -> Any:
     except SafetensorError as error:
         raise ValueError(f"{str(path)!r} is damaged, or not {ours}: {error}.") from error
     try:
-        kind = _model_class(header["class"])
-        model = kind(**{k: reader.decode(v) for k, v in header["parameters"].items()})
-        for name, value in header["attributes"].items():
-            setattr(model, name, reader.decode(value))
+        return reader.restore(header)
     except (KeyError, TypeError, AttributeError) as error:
         raise ValueError(
             f"{str(path)!r}, written by heterofactor {header.get('version')}, holds what "
             f"{heterofactor.__version__} does not know: {error}."
         ) from error
-    return model
+
+
+def _is_model(value: Any) -> bool:
+    return MODELS.get(type(value).__name__) == type(value).__module__
 
 
 def _model_class(name: str) -> type[Any]:
@@ -208,9 +202,10 @@ def _lean(found: Found) -> Found:
 
 def _known_classes() -> dict[str, type]:
     """Return the classes that a file may name."""
-    state = (Factors, Tables, Found, Result, Start, Ratings, Tastes, Told, Encoding)
+    fits = (Factors, Tables, Found, Result, Start)
+    ratings = (Ratings, Tastes, Told, Encoding, Inner, Drift)
     rooms = (*LOSSES.values(), *SOLVERS.values(), DaskEngine, Serial, Threads)
-    return {known.__name__: known for known in (*state, *rooms)}
+    return {known.__name__: known for known in (*fits, *ratings, *rooms)}
 
 
 class _Writer:
@@ -220,6 +215,19 @@ class _Writer:
         self.tensors: dict[str, np.ndarray[Any, Any]] = {}
         self.seen: dict[Hashable, str] = {}
         self.kept: list[Any] = []  # so that the ids in `seen` stay taken
+        self.models: list[Any] = []  # inside of others
+
+    def describe(self, model: Any) -> dict[str, Any]:
+        """Return what a model is made of."""
+        parameters = model.get_params(deep=False)
+        found = {name: value for name, value in vars(model).items() if name not in parameters}
+        if "_found" in found:
+            found["_found"] = _lean(found["_found"])
+        return {
+            "class": type(model).__name__,
+            "parameters": {k: self.encode(v, f"parameter {k!r}") for k, v in parameters.items()},
+            "attributes": {k: self.encode(v, f"attribute {k!r}") for k, v in found.items()},
+        }
 
     def encode(self, value: Any, where: str) -> Any:
         if value is None or type(value) in PLAIN:
@@ -248,6 +256,12 @@ class _Writer:
             return {"sparse": [list(value.shape), parts]}
         if isinstance(value, np.random.RandomState):
             return {"random": self.encode(value.get_state(legacy=False), where)}
+        if _is_model(value):
+            for place, model in enumerate(self.models):
+                if model is value:
+                    return {"again": place}
+            self.models.append(value)
+            return {"model": self.describe(value)}
         known = _known_classes()
         if isinstance(value, type) and value in known.values():
             return {"class": value.__name__}
@@ -301,6 +315,15 @@ class _Reader:
     def __init__(self, tensors: dict[str, np.ndarray[Any, Any]]) -> None:
         self.tensors = tensors
         self.indexes: dict[str, pd.Index] = {}
+        self.models: list[Any] = []
+
+    def restore(self, described: dict[str, Any]) -> Any:
+        """Make the model that was described."""
+        kind = _model_class(described["class"])
+        model = kind(**{k: self.decode(v) for k, v in described["parameters"].items()})
+        for name, value in described["attributes"].items():
+            setattr(model, name, self.decode(value))
+        return model
 
     def decode(self, value: Any) -> Any:
         if isinstance(value, list):
@@ -338,6 +361,13 @@ class _Reader:
                 state = np.random.RandomState()
                 state.set_state(self.decode(content))
                 return state
+            case "model":
+                place = len(self.models)
+                self.models.append(None)  # those inside of it come later
+                self.models[place] = self.restore(content)
+                return self.models[place]
+            case "again":
+                return self.models[content]
             case "class":
                 return _known_classes()[content]
             case "object":

@@ -12,6 +12,9 @@ from sklearn.base import clone
 from heterofactor import RatingModel
 from heterofactor.files import load, save
 from heterofactor.ratings.autosvd import AutoSVD
+from heterofactor.ratings.blend import Blend
+from heterofactor.ratings.completion import MatrixCompletion
+from heterofactor.ratings.drift import TimeDrift
 from heterofactor.ratings.face import RatingFace
 
 METHODS: dict[str, Callable[..., RatingFace]] = {
@@ -23,6 +26,16 @@ METHODS: dict[str, Callable[..., RatingFace]] = {
     "AutoSVD": lambda **names: AutoSVD(
         3, implicit=False, learning_rate=0.02, max_rounds=40, random_state=0, **names
     ),
+    "completion": lambda **names: MatrixCompletion(2, ridge=1.0, random_state=0, **names),
+    "blend": lambda **names: Blend(
+        [
+            ("offsets", RatingModel(0, 0, n_fits=1)),
+            ("tastes", RatingModel(3, 1, n_fits=2, random_state=0)),
+        ],
+        random_state=0,
+        **names,
+    ),
+    "drift": lambda **names: TimeDrift(RatingModel(3, 1, n_fits=2, random_state=0), **names),
 }
 # Those whose groups know nothing of tastes unless users have features.
 WITHOUT_TASTES = {"GHRS"}
@@ -49,12 +62,15 @@ SINGLE = 1e-5
 
 
 def made(seed: int = 0, share: float = 0.3) -> pd.DataFrame:
-    """Return ratings from 1 to 5 of users and items with one taste, named out of order."""
+    """Return ratings from 1 to 5 of users and items with one taste, named out of order.
+
+    All are of one second, for the method that needs times.
+    """
     rng = np.random.default_rng(seed)
     users, items = rng.normal(size=60), rng.normal(size=80)
     table = np.clip(np.round(3 + 1.2 * np.outer(users, items)), 1, 5)
     user, item = np.nonzero(rng.random(table.shape) < share)
-    found = pd.DataFrame({"user": user, "item": item, "rating": table[user, item]})
+    found = pd.DataFrame({"user": user, "item": item, "rating": table[user, item], "time": 0})
     return found.sample(frac=1, random_state=0).assign(
         item=lambda t: "film" + t["item"].astype(str)
     )

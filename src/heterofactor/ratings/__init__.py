@@ -4,7 +4,11 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from heterofactor.ratings.autosvd import AutoSVD
+from heterofactor.ratings.blend import Blend
+from heterofactor.ratings.completion import MatrixCompletion
+from heterofactor.ratings.drift import TimeDrift
 from heterofactor.ratings.model import RatingModel
+from heterofactor.ratings.ranking import ranking_quality
 
 if TYPE_CHECKING:
     from heterofactor.ratings.ghrs import GHRS
@@ -12,7 +16,18 @@ if TYPE_CHECKING:
     from heterofactor.ratings.hae_ratings import RatingHAE
     from heterofactor.ratings.sparsefc import SparseFC
 
-__all__ = ["GHRS", "AutoSVD", "GraphRec", "RatingHAE", "RatingModel", "SparseFC"]
+__all__ = [
+    "GHRS",
+    "AutoSVD",
+    "Blend",
+    "GraphRec",
+    "MatrixCompletion",
+    "RatingHAE",
+    "RatingModel",
+    "SparseFC",
+    "TimeDrift",
+    "ranking_quality",
+]
 
 # Imported when they are asked for, because they need torch.
 NETWORKS = {

@@ -231,7 +231,22 @@ def read_pairs(table: Any, columns: Columns, what: str) -> pd.DataFrame:
 
 def _in_time(table: pd.DataFrame, column: Hashable) -> Codes:
     """Return the order of rows by time; those without one come first."""
-    times = table[column].reset_index(drop=True)
+    times = read_times(table, column).reset_index(drop=True)
+    found: Codes = times.sort_values(kind="stable", na_position="first").index.to_numpy()
+    return found
+
+
+def read_times(table: pd.DataFrame, column: Hashable) -> pd.Series[Any]:
+    """Return a column of times as numbers or as moments, also where they are written as text.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.reading import read_times
+    >>> read_times(pd.DataFrame({"time": ["12", "7"]}), "time").tolist()
+    [12, 7]
+    """
+    times = table[column]
     if times.dtype == object or pd.api.types.is_string_dtype(times):
         try:
             times = _numbers_or_times(times)
@@ -241,8 +256,7 @@ def _in_time(table: pd.DataFrame, column: Hashable) -> Codes:
                 "numbers nor times as in '2020-12-31': convert it with pandas.to_datetime, or "
                 "leave it out."
             ) from error
-    found: Codes = times.sort_values(kind="stable", na_position="first").index.to_numpy()
-    return found
+    return times
 
 
 def _numbers_or_times(texts: pd.Series[Any]) -> pd.Series[Any]:
