@@ -73,17 +73,40 @@ def encoding_of(table: pd.DataFrame, what: str) -> Encoding:
     >>> encoding.encode(more, "user").tolist()
     [[0.0, -1.0, 1.0], [0.0, 0.0, 0.0]]
     """
-    names = tuple(table.columns)
-    if len(set(names)) < len(names):
-        raise ValueError(f"{what}_features has several columns of one name: rename them.")
-    categories = tuple(_categories(table[name]) for name in names)
-    values = _columns(table, names, categories, what)
+    names, categories, values = columns_of(table, what)
     known = ~np.isnan(values)
     number = np.maximum(known.sum(axis=0), 1)
     mean = np.where(known, values, 0).sum(axis=0) / number
     spread = np.sqrt(np.where(known, (values - mean) ** 2, 0).sum(axis=0) / number)
     # what differs by rounding alone is the same for all
     return Encoding(names, categories, mean, np.where(spread > 1e-12 * np.abs(mean), spread, 0.0))
+
+
+def columns_of(
+    table: pd.DataFrame, what: str
+) -> tuple[tuple[Any, ...], tuple[pd.Index[Any] | None, ...], Array]:
+    """Return the names of the columns, the categories of each, and the columns of numbers they are.
+
+    Parameters
+    ----------
+    table : DataFrame
+        One row for each user, or item.
+    what : {"item", "user"}
+        For messages.
+
+    Examples
+    --------
+    >>> import pandas as pd
+    >>> from heterofactor.ratings.features import columns_of
+    >>> users = pd.DataFrame({"job": ["writer", None], "age": [20, 40]}, index=["a", "b"])
+    >>> columns_of(users, "user")[2].tolist()
+    [[20.0, 1.0], [40.0, nan]]
+    """
+    names = tuple(table.columns)
+    if len(set(names)) < len(names):
+        raise ValueError(f"{what}_features has several columns of one name: rename them.")
+    categories = tuple(_categories(table[name]) for name in names)
+    return names, categories, _columns(table, names, categories, what)
 
 
 def read_features(given: Any, ids: pd.Index[Any], what: str) -> Array | None:

@@ -24,6 +24,7 @@ from torch import nn
 
 from heterofactor.networks import Layer, Layers
 from heterofactor.ratings.face import RatingFace
+from heterofactor.ratings.features import feature_table
 from heterofactor.ratings.groups import STARTS, aligned
 from heterofactor.ratings.reading import Array, Codes, Ratings
 from heterofactor.ratings.usergraph import CENTRALITIES, centralities, link_users
@@ -287,11 +288,7 @@ def _flags(given: Any, users: pd.Index[Any]) -> Array:
     """Return a flag for each category of each feature; a number counts by its class."""
     if given is None:
         return np.zeros((len(users), 0))
-    if not isinstance(given, pd.DataFrame):
-        raise TypeError(
-            f"user_features is {type(given).__name__}: expected a DataFrame indexed by user."
-        )
-    table = aligned(given, users, "user", "user_features")
+    table = aligned(feature_table(given, "user"), users, "user", "user_features")
     classes = {
         name: pd.qcut(column, CLASSES, duplicates="drop")
         if pd.api.types.is_numeric_dtype(column) and column.nunique() > CLASSES

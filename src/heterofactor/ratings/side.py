@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from heterofactor.ratings.features import columns_of, feature_table
 from heterofactor.ratings.groups import aligned
 from heterofactor.ratings.reading import Array, Ratings
 
@@ -43,11 +44,7 @@ def with_unrated(known: Ratings, user_features: Any = None, item_features: Any =
 def _and_those_of(given: Any, ids: pd.Index[Any], what: str) -> pd.Index[Any]:
     if given is None:
         return ids
-    if not isinstance(given, pd.DataFrame):
-        raise TypeError(
-            f"{what}_features is {type(given).__name__}: expected a DataFrame indexed by {what}."
-        )
-    return ids.append(given.index.difference(ids, sort=False))
+    return ids.append(feature_table(given, what).index.difference(ids, sort=False))
 
 
 def unit_columns(given: pd.DataFrame | None, ids: pd.Index[Any], what: str) -> Array:
@@ -72,13 +69,12 @@ def unit_columns(given: pd.DataFrame | None, ids: pd.Index[Any], what: str) -> A
     """
     if given is None:
         return np.zeros((len(ids), 0))
-    table = pd.get_dummies(aligned(given, ids, what, f"{what}_features"), dtype=float)
-    values = table.to_numpy(dtype=float, na_value=np.nan)
-    varies = np.isfinite(values).any(axis=0) & (table.nunique().to_numpy() > 1)
-    values = values[:, varies]
+    table = aligned(feature_table(given, what), ids, what, f"{what}_features")
+    _, _, values = columns_of(table, what)
     least = np.nanmin(values, axis=0, initial=np.inf)
     most = np.nanmax(values, axis=0, initial=-np.inf)
-    unit: Array = (values - least) / (most - least)
+    varies = most > least
+    unit: Array = ((values - least)[:, varies]) / (most - least)[varies]
     return np.where(np.isnan(unit), np.nanmean(unit, axis=0), unit)
 
 
