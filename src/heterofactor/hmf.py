@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import warnings
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -15,6 +16,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 
 from heterofactor.canonical import ScoringObserved, offsets_by_source, turned_by_source
+from heterofactor.checkpoint import Checkpoint, keeper_of
 from heterofactor.diagnostics import Diagnostics
 from heterofactor.engines import ENGINES
 from heterofactor.factors import assemble
@@ -89,6 +91,10 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         When to give up.
     n_restarts : int
         Random starts besides the first one; the best fit is kept.
+    checkpoint : str, path or Checkpoint, optional
+        A file that keeps the state of the run while it runs. A fit that was killed or interrupted
+        goes on from there if it is asked for again, with the same tables and settings (but
+        `max_rounds` and `engine` may differ); the file goes when the fit is done.
     random_state : int, RandomState or None
         For everything random: same seed, same answer.
     verbose : int
@@ -161,6 +167,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         tol: float = 1e-8,
         max_rounds: int = 500,
         n_restarts: int = 0,
+        checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -177,6 +184,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self.tol = tol
         self.max_rounds = max_rounds
         self.n_restarts = n_restarts
+        self.checkpoint = checkpoint
         self.random_state = random_state
         self.verbose = verbose
 
@@ -297,9 +305,12 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         **options: Any,
     ) -> Found:
         seed = check_random_state(self.random_state).randint(np.iinfo(np.int32).max)
+        in_order = [ranks[places[0]] for places in members]
+        known = None if self.random_state is None else int(seed)
+        keeper = keeper_of(self.checkpoint, stacks, in_order, solver, loss, known, options)
         return search(
             stacks,
-            [ranks[places[0]] for places in members],
+            in_order,
             solver,
             _named("engine", self.engine, ENGINES),
             loss,
@@ -307,6 +318,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
             max_rounds=self.max_rounds,
             n_restarts=self.n_restarts,
             seeds=np.random.SeedSequence(int(seed)),
+            keeper=keeper,
             verbose=self.verbose,
             **options,
         )

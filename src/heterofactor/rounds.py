@@ -8,7 +8,7 @@ State is flat dicts of arrays throughout: a checkpoint, a message or a task is s
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from heterofactor.linalg import Array
@@ -119,6 +119,7 @@ def run(
     *,
     max_rounds: int,
     watch: Watch | None = None,
+    before: Result | None = None,
 ) -> Result:
     """Run a stage on an engine until it has finished, or `max_rounds` are over.
 
@@ -132,6 +133,9 @@ def run(
         When to give up.
     watch : callable, optional
         Called as ``watch(number, value, shared)`` after every round.
+    before : Result, optional
+        Of the rounds that were run before: the run goes on from there, with an engine that has the
+        private states of that time.
 
     Returns
     -------
@@ -155,10 +159,18 @@ def run(
     >>> result.stopped
     'the relative gradient fell below 1e-06'
     """
-    result = Result(shared, stopped=f"stopped after max_rounds={max_rounds} rounds")
+    result = Result(shared)
+    if before is not None:
+        shared = before.shared
+        result = replace(before, history=list(before.history), interrupted=False)
+    result.stopped = f"stopped after max_rounds={max_rounds} rounds"
     try:
-        engine.begin(stage, shared)
-        for number in range(1, max_rounds + 1):
+        if before is None:
+            engine.begin(stage, shared)
+        elif reason := stage.finished(shared):
+            result.converged, result.stopped = True, reason
+            return result
+        for number in range(len(result.history) + 1, max_rounds + 1):
             result.shared = shared = stage.merge(shared, engine.round(stage, loss, shared))
             value, gradient = float(shared["value"]), float(shared["gradient"])
             result.history.append((value, gradient))

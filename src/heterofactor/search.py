@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 from tqdm.auto import tqdm
 
+from heterofactor.checkpoint import Attempt, Keeper, Kept
 from heterofactor.engines import Serial
 from heterofactor.factors import Scoring
 from heterofactor.guess import guessed_start, pilot
 from heterofactor.linalg import Array, like, orthonormal, zeros
-from heterofactor.losses import Loss, Squared, is_open
+from heterofactor.losses import Loss, Robust, Squared, is_open
 from heterofactor.rounds import Engine, MakeEngine, Result, Solver, Stage, State, run
 from heterofactor.solvers import Alternating, Grassmann
 from heterofactor.sources import Source
@@ -63,6 +65,7 @@ def search(
     seeds: np.random.SeedSequence,
     finish: Stage | None = None,
     raw_scale: float = 0.0,
+    keeper: Keeper | None = None,
     verbose: int = 0,
 ) -> Found:
     """Fit the sources from every start, and score the best fit.
@@ -85,6 +88,8 @@ def search(
         The last round, that of complete data under squared loss unless given.
     raw_scale : float
         The size of the centred entries, where the loss has a threshold that is left to the data.
+    keeper : Keeper, optional
+        Keeps the state of the search in a file, and goes on from there if the file is there.
     verbose : int
         Show the progress of the rounds.
 
@@ -110,43 +115,107 @@ def search(
         }
         for source, rank, seed in zip(sources, ranks, seeds.spawn(len(sources)), strict=True)
     ]
-    rng = np.random.default_rng(seeds)
-    best: tuple[Result, Start, list[State]] | None = None
+    chances = [np.random.default_rng(seed) for seed in (seeds, *seeds.spawn(n_restarts))]
+    kept = None if keeper is None else keeper.read(example)
+    best: Attempt | None = None
     history: list[tuple[str, float, float]] = []
-    for attempt in range(1 + n_restarts):
-        engine = make_engine(sources, states)
+    if kept is not None:
+        best, history = kept.best, kept.history
+        if is_open(loss):
+            known: Any = loss
+            loss = replace(known, threshold=kept.threshold)
+    for number in range(0 if kept is None else kept.number, 1 + n_restarts):
+        before = kept.now if kept is not None and number == kept.number else None
+        engine = make_engine(sources, states if before is None else before.locals)
         try:
-            start = _start(engine, loss, solver, sources, ranks, example, rng, attempt)
-            if is_open(loss):
-                start, loss = pilot(engine, loss, follower(solver), start, raw_scale)
-            with tqdm(desc=f"{start.name} start", unit=" rounds", disable=not verbose) as bar:
-
-                def watch(number: int, value: float, shared: State, bar: tqdm = bar) -> None:
-                    bar.set_postfix(gradient=f"{float(shared['gradient']):.1e}", refresh=False)
-                    bar.update()
-
-                shared = solver.start(start.basis)
-                # an interrupted start still needs one round to be an answer
-                limit = 1 if start.interrupted else max_rounds
-                result = run(solver, engine, loss, shared, max_rounds=limit, watch=watch)
-            history += [(start.name, value, gradient) for value, gradient in result.history]
-            if best is None or float(result.shared["value"]) < float(best[0].shared["value"]):
-                best = result, start, engine.locals()
+            if before is None:
+                rng = chances[number]
+                start = _start(engine, loss, solver, sources, ranks, example, rng, number)
+                if is_open(loss):
+                    start, loss = pilot(engine, loss, follower(solver), start, raw_scale)
+            else:
+                start = before.start
+            # an interrupted start still needs one round to be an answer
+            limit = 1 if start.interrupted else max_rounds
+            write = _writer(keeper, engine, start, number, best, history, loss)
+            now = _followed(engine, loss, solver, start, before, limit, write, verbose)
         finally:
             engine.close()
-        if interrupted := start.interrupted or result.interrupted:
+        history = history + [(start.name, *round_) for round_ in now.result.history]
+        if best is None or float(now.result.shared["value"]) < float(best.result.shared["value"]):
+            best = now
+        if interrupted := start.interrupted or now.result.interrupted:
             break
     assert best is not None
-    result, start, locals_ = best
-    engine = make_engine(sources, locals_)
+    result = best.result
+    engine = make_engine(sources, best.locals)
     try:
         shared = result.shared
         if finish is None:
             finish, shared = Scoring(), shared | {"basis": orthonormal(shared["basis"])}
         shared = run(finish, engine, loss, shared, max_rounds=1).shared
-        return Found(result, start, shared, engine.locals(), history, loss, interrupted)
+        found = Found(result, best.start, shared, engine.locals(), history, loss, interrupted)
     finally:
         engine.close()
+    if keeper is not None and not interrupted:
+        keeper.remove()
+    return found
+
+
+def _followed(
+    engine: Engine,
+    loss: Loss,
+    solver: Solver,
+    start: Start,
+    before: Attempt | None,
+    max_rounds: int,
+    write: Callable[[Result, bool], None] | None,
+    verbose: int,
+) -> Attempt:
+    """Run the solver from a start, or from where an attempt was left."""
+    earlier = None if before is None else before.result
+    rounds = [] if earlier is None else list(earlier.history)
+    with tqdm(
+        desc=f"{start.name} start", unit=" rounds", disable=not verbose, initial=len(rounds)
+    ) as bar:
+
+        def watch(number: int, value: float, shared: State) -> None:
+            gradient = float(shared["gradient"])
+            bar.set_postfix(gradient=f"{gradient:.1e}", refresh=False)
+            bar.update()
+            rounds.append((value, gradient))
+            if write is not None:
+                write(Result(shared, rounds), False)
+
+        begin = solver.start(start.basis)
+        result = run(
+            solver, engine, loss, begin, max_rounds=max_rounds, watch=watch, before=earlier
+        )
+    if write is not None and result.interrupted:
+        write(result, True)
+    return Attempt(result, start, engine.locals())
+
+
+def _writer(
+    keeper: Keeper | None,
+    engine: Engine,
+    start: Start,
+    number: int,
+    best: Attempt | None,
+    history: list[tuple[str, float, float]],
+    loss: Loss,
+) -> Callable[[Result, bool], None] | None:
+    """Return what writes the state of a run to the checkpoint, now and then."""
+    if keeper is None:
+        return None
+
+    def write(result: Result, at_once: bool) -> None:
+        if at_once or keeper.is_due:
+            threshold = loss.threshold if isinstance(loss, Robust) else None
+            now = Attempt(result, start, engine.locals())
+            keeper.write(Kept(number, now, best, history, threshold))
+
+    return write
 
 
 def _start(
