@@ -117,7 +117,8 @@ def auto_svd(**settings: Any) -> Make:
 def ghrs(movies: MovieLens, seed: int) -> tuple[RatingFace, Tables]:
     from heterofactor.ratings.ghrs import GHRS
 
-    return GHRS(random_state=seed), {"user_features": side(movies)["user_features"]}
+    # as many clusters as the authors found by their elbow
+    return GHRS(8, random_state=seed), {"user_features": side(movies)["user_features"]}
 
 
 def graph_rec(movies: MovieLens, seed: int) -> tuple[RatingFace, Tables]:
