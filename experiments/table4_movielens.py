@@ -250,7 +250,7 @@ def describe(table: pd.DataFrame) -> str:
         "Rows marked `raw` are fitted to the ratings as they are, without offsets or ridge, for up "
         "to 200 rounds (pooled), 50 (HMF) or 1000 (Algorithm 1). The paper states neither ranks "
         "nor stopping, which decide more than the method does: by Algorithm 1 its 0.981 is near "
-        "rank 6, and its 0.977 between the two pairs of ranks. Ten k-means clusters of the "
+        "rank 6, and its 0.977 near ranks 1 + 1. Ten k-means clusters of the "
         "movies' genre flags are the groups; `random "
         "groups` gives every movie another one's genres. `three fits` averages predictions of the "
         "seeds s, s + 100 and s + 200.",
