@@ -1,5 +1,6 @@
 """Tables that are not held in memory: the same answers, few passes, little memory, clear words."""
 
+import pickle
 import subprocess
 import sys
 from pathlib import Path
@@ -10,10 +11,11 @@ import pandas as pd
 import pytest
 
 from heterofactor import HAE, HMF
-from heterofactor import ondisk as module
+from heterofactor import stored as module
 from heterofactor.datasets import make_heterogeneous
 from heterofactor.memory import bytes_of, within
-from heterofactor.ondisk import OnDisk, Stored, stored
+from heterofactor.ondisk import OnDisk
+from heterofactor.stored import Stored, stored
 from heterofactor.stores import Flat, Sliced
 from heterofactor.tables import read_tables
 
@@ -273,6 +275,16 @@ def test_maps_are_arrays_without_a_limit(tables: dict[str, np.ndarray], tmp_path
     )
     assert isinstance(plain, np.memmap) and np.shares_memory(plain, found)
     assert isinstance(cut, Stored) and isinstance(cut.opener(), Flat)
+
+
+@pytest.mark.parametrize("kind", [as_npy, as_map])
+def test_what_is_sent_to_a_worker_is_the_path(
+    kind: Any, tables: dict[str, np.ndarray], tmp_path: Path
+) -> None:
+    table = stored(kind(tables["source0"], tmp_path), "north")
+    sent = pickle.dumps(table)
+    assert len(sent) < 1000
+    np.testing.assert_array_equal(pickle.loads(sent).moments.means, table.moments.means)
 
 
 def test_a_changed_map_is_not_read_from_its_file(

@@ -8,7 +8,7 @@ from dataclasses import replace
 from numbers import Integral
 
 from heterofactor.engines.threads import blas_threads
-from heterofactor.ondisk import BLOCK_BYTES, GRAM_LENGTH, Stored
+from heterofactor.stored import BLOCK_BYTES, GRAM_LENGTH, Stored
 from heterofactor.tables import Tables
 
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}

@@ -24,13 +24,13 @@ from heterofactor.losses import Loss, Squared, link
 from heterofactor.matching import check_features, check_known, matched
 from heterofactor.memory import within
 from heterofactor.observing import observed_source
-from heterofactor.ondisk import Stored
 from heterofactor.outliers import has_outliers, outliers, with_outliers
 from heterofactor.projecting import Projection
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.scores import centre_of, score_samples
 from heterofactor.search import newcomer
 from heterofactor.splitting import ObservedEntries, opened
+from heterofactor.stored import Stored
 from heterofactor.stores import streams
 from heterofactor.tables import Centre, Tables, is_collection, read_tables
 

@@ -18,7 +18,7 @@ from heterofactor.losses import Absolute, Linked, Loss, is_open
 from heterofactor.masked import Masked
 from heterofactor.numeric import is_sparse
 from heterofactor.observed import Observed
-from heterofactor.ondisk import Stored
+from heterofactor.stored import Stored
 from heterofactor.tables import SHARD_BYTES, STACKED_BYTES, Centre, Tables, divide
 
 

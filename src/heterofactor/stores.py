@@ -304,7 +304,7 @@ def opener_of(table: Any) -> Opener:
             )
         return partial(PATHS[kind], path)
     if is_mapped(table):
-        return partial(_mapped, table)
+        return _opener_of_map(table)
     if callable(table) and not hasattr(table, "shape"):
         return partial(_called, table)
     return partial(Sliced, table)
@@ -314,17 +314,18 @@ def _called(call: Callable[[], Any]) -> Reader:
     return opener_of(call())()
 
 
-def _mapped(table: np.memmap[Any, Any]) -> Reader:
+def _opener_of_map(table: np.memmap[Any, Any]) -> Opener:
     """Read what is mapped from its file, unless what is mapped is not what is in the file."""
     root: Any = table
     while isinstance(root.base, np.ndarray):
         root = root.base
     flags, mode = table.flags, getattr(root, "mode", "c")
     if mode == "c" or not (flags.c_contiguous or flags.f_contiguous):
-        return Sliced(table)
+        return partial(Sliced, table)
     begins = [np.lib.array_utils.byte_bounds(part)[0] for part in (table, root)]
     offset = root.offset + begins[0] - begins[1]
-    return Flat(str(table.filename), offset, table.dtype, table.shape, flags.c_contiguous)
+    path = str(table.filename)
+    return partial(Flat, path, offset, table.dtype, table.shape, flags.c_contiguous)
 
 
 def read_ahead(blocks: Iterator[Array]) -> Iterator[Array]:

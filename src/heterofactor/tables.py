@@ -18,8 +18,9 @@ from array_api_compat import device, is_array_api_obj
 
 from heterofactor.linalg import Array, namespace, to_numpy
 from heterofactor.numeric import is_sparse, itemsize, numeric, one_precision
-from heterofactor.ondisk import OnDisk, Stored, stored
+from heterofactor.ondisk import OnDisk
 from heterofactor.sources import Dense, Gathered, Source, Sparse
+from heterofactor.stored import Stored, stored
 from heterofactor.stores import is_stored, streams
 
 SharedAxis = Literal["features", "samples"]
@@ -200,8 +201,8 @@ class Tables:
             return stacks, members
         alike: dict[tuple[Any, ...], list[int]] = {}
         for place, table in enumerate(self.values):
-            apart = is_sparse(table) or isinstance(table, Stored)
-            kind = type(table) if apart else _bytes(table) <= STACKED_BYTES
+            apart = "sparse" if is_sparse(table) else "stored" if isinstance(table, Stored) else ""
+            kind = apart or _bytes(table) <= STACKED_BYTES
             alike.setdefault((kind, *table.shape, ranks[place]), []).append(place)
         made: list[Source] = []
         members = []

@@ -15,8 +15,9 @@ from heterofactor.checks.observed import written_out
 from heterofactor.entries import Entries
 from heterofactor.masked import Masked
 from heterofactor.observed import Observed
-from heterofactor.ondisk import OnDisk, stored
+from heterofactor.ondisk import OnDisk
 from heterofactor.sources import Dense, Gathered, Source, Sparse
+from heterofactor.stored import stored
 
 CENTRED = {"plain": None, "row means": 2, "column means": 1}
 # A stack; one matrix; one so wide that its Gram matrix is kept; one that is read in blocks.
