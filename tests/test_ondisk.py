@@ -4,6 +4,7 @@ import pickle
 import subprocess
 import sys
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import numpy as np
@@ -218,6 +219,28 @@ def test_a_source_that_joins_is_streamed(tables: dict[str, np.ndarray]) -> None:
     np.testing.assert_allclose(
         found.reconstruct("source2"), expected.reconstruct("source2"), atol=1e-8
     )
+
+
+def test_several_tables_are_read_side_by_side(
+    tables: dict[str, np.ndarray], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(module, "blas_threads", lambda: 2)
+    both = Barrier(2, timeout=60)  # is passed only if two wait at it
+
+    class Waiting(Counted):
+        def __getitem__(self, key: Any) -> np.ndarray:
+            if self.read == 0:
+                both.wait()
+            return super().__getitem__(key)
+
+    given = [stored(Waiting(tables[name]), name) for name in ("source0", "source1")]
+    module.examine(given)
+    for table in given:
+        expected = tables[str(table.name)].mean(axis=0)
+        np.testing.assert_allclose(table.moments.means, expected, atol=SAME)
+    failing = stored(Failing(tables["source2"]), "north")
+    with pytest.raises(OSError, match="'north' cannot be read"):
+        module.examine([failing, stored(Counted(tables["source0"]), "south")])
 
 
 @pytest.mark.parametrize("engine", ["serial", "threads"])

@@ -12,14 +12,16 @@ Where the shared axis is short, nothing but the scores needs another pass.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator
+from collections.abc import Hashable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
-from functools import cached_property
+from operator import attrgetter
 from typing import Any, NoReturn
 
 import numpy as np
 import pandas as pd
 
+from heterofactor.engines.threads import ONE_BLAS_THREAD, blas_threads
 from heterofactor.linalg import Array
 from heterofactor.stores import Opener, Reader, opener_of, read_ahead
 
@@ -183,9 +185,16 @@ class Stored:
             f"now {found} was found. Leave it as it is until the fit is done."
         )
 
-    @cached_property
+    @property
     def moments(self) -> Moments:
         """What one pass over the table tells; a table with missing entries is refused."""
+        # before Python 3.12, a cached_property would let the tables wait for each other
+        if "moments" not in self.__dict__:
+            self.__dict__["moments"] = self._find_moments()
+        found: Moments = self.__dict__["moments"]
+        return found
+
+    def _find_moments(self) -> Moments:
         n1, n2 = self.shape[1 - self.axis], self.shape[self.axis]
         keeps = self.keeps_gram and n1 <= min(GRAM_LENGTH, n2)
         normal = np.zeros((n1, n1)) if keeps else None
@@ -297,6 +306,28 @@ def stored(table: Any, name: Hashable, axis: int = 0) -> Stored:
     precision = np.dtype(np.float32 if single else np.float64)
     rows, columns = map(int, shape)
     return Stored(name, opener, (rows, columns), precision, axis, reader.columns, BLOCK_BYTES)
+
+
+def examine(tables: Sequence[Stored]) -> None:
+    """Find the moments of tables side by side, with BLAS limited to one thread for each.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.stored import examine, stored
+    >>> tables = [stored(lambda: np.full((3, 2), 7.0), name) for name in ("north", "south")]
+    >>> examine(tables)
+    >>> tables[1].moments.means.tolist()  # nothing is read any more
+    [7.0, 7.0]
+    """
+    threads = min(blas_threads(), len(tables))
+    if threads > 1:
+        ONE_BLAS_THREAD.enter()
+        try:
+            with ThreadPoolExecutor(threads) as pool:
+                list(pool.map(attrgetter("moments"), tables))
+        finally:
+            ONE_BLAS_THREAD.leave()
 
 
 def _said(error: Exception) -> str:

@@ -20,7 +20,7 @@ from heterofactor.linalg import Array, namespace, to_numpy
 from heterofactor.numeric import is_sparse, itemsize, numeric, one_precision
 from heterofactor.ondisk import OnDisk
 from heterofactor.sources import Dense, Gathered, Source, Sparse
-from heterofactor.stored import Stored, stored
+from heterofactor.stored import Stored, examine, stored
 from heterofactor.stores import is_stored, streams
 
 SharedAxis = Literal["features", "samples"]
@@ -137,6 +137,7 @@ class Tables:
     def _means(self) -> list[Array]:
         found = [mean for means in self._stacked_means for mean in namespace(means).unstack(means)]
         at_hand = iter(found)
+        examine([table for table in self.values if isinstance(table, Stored)])
         return [
             table.moments.means.astype(table.dtype) if isinstance(table, Stored) else next(at_hand)
             for table in self.values
