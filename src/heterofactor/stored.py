@@ -30,6 +30,7 @@ BLOCK_BYTES = 2**24
 # On a shared axis no longer than this, making the n1 x n1 normal matrix takes no longer than the
 # passes that it saves.
 GRAM_LENGTH = 500
+ONLY = "such tables must be complete, and only the squared loss without ridge or weights takes them"
 
 
 @dataclass(frozen=True, eq=False)
@@ -207,16 +208,16 @@ class Stored:
                 self._check_finite(np.sum(mean), block, places)
                 if self.axis == 0:
                     shift = mean.astype(self.dtype) if shift is None else shift
-                    rows = block - shift
-                    D = rows.T
+                    D = (block - shift).T
                     cross += len(block) * (mean - shift)
                     length += len(block)
                 else:
                     means.append(mean)
-                    rows = D = block - mean.astype(self.dtype)
+                    D = block - mean.astype(self.dtype)
                     cross += D @ mean.astype(self.dtype)
                     length += float(mean @ mean)
                 if normal is None:
+                    rows = D.T if self.axis == 0 else D  # as they lie in memory
                     squares += float(np.sum(np.vecdot(rows, rows), dtype=np.float64))
                 else:
                     normal += D @ D.T
@@ -265,9 +266,6 @@ class Stored:
         )
 
 
-ONLY = "such tables must be complete, and only the squared loss without ridge or weights takes them"
-
-
 def stored(table: Any, name: Hashable, axis: int = 0) -> Stored:
     """Return a table that is not held in memory, as it is read block by block.
 
@@ -287,8 +285,6 @@ def stored(table: Any, name: Hashable, axis: int = 0) -> Stored:
         ...
     OSError: Source 'north' cannot be opened: FileNotFoundError: ...
     """
-    if isinstance(table, Stored):
-        return replace(table, name=name, axis=axis)
     try:
         opener = opener_of(table)
         reader = opener()
