@@ -179,7 +179,7 @@ def main() -> None:
 
     whole = options.gigabytes * options.times
     cases = [
-        Case("short shared axis, normal matrices kept", 300, whole, 8, options.times),
+        Case("short shared axis, normal matrices kept", 400, whole, 8, options.times),
         Case("long shared axis, streamed each round", 2000, options.gigabytes, 8),
     ]
     machine = describe_machine()
