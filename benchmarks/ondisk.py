@@ -29,7 +29,7 @@ from heterofactor import HMF
 from heterofactor.memory import bytes_of
 from heterofactor.metrics import subspace_error
 
-N_SHARED, N_UNIQUE, NOISE = 2, 2, 0.3
+N_SHARED, N_UNIQUE, NOISE = 2, 1, 0.3
 BLOCK_BYTES = 2**24
 # What must not be exceeded: the time of reading the data as often.
 TIMES_READING = 1.5
@@ -135,36 +135,49 @@ def pieces(case: Case, folder: Path | None) -> Iterator[tuple[list[Path], np.nda
         yield make(case, Path(name))
 
 
-def measured(case: Case, limit: str, folder: Path | None, threads: int) -> dict[str, Any]:
-    """Fit the sources of a case, and read them as often."""
+def fitted(paths: list[Path], limit: str, basis: np.ndarray) -> dict[str, Any]:
+    """Fit in a process of its own, and return what it took."""
+    receiver, sender = get_context("spawn").Pipe(duplex=False)
+    process = get_context("spawn").Process(target=fit, args=(sender, paths, limit, basis))
+    process.start()
+    sender.close()
+    try:
+        found: dict[str, Any] = receiver.recv()
+    finally:
+        process.join()
+    return found
+
+
+def measured(
+    case: Case, limit: str, folder: Path | None, threads: int, repeats: int
+) -> dict[str, Any]:
+    """Fit the sources of a case and read them as often, in turns."""
     with pieces(case, folder) as (paths, basis):
         sources = [path for path in paths for _ in range(case.times)]
         size = sum(path.stat().st_size for path in sources)
-        receiver, sender = get_context("spawn").Pipe(duplex=False)
-        process = get_context("spawn").Process(target=fit, args=(sender, sources, limit, basis))
-        process.start()
-        sender.close()
-        found = receiver.recv()
-        process.join()
-        passes = round(found["asked"] / size)
-        start = time.perf_counter()
-        read(sources, passes, threads)
-        alone = time.perf_counter() - start
+        fits, alone = [], []
+        for _ in range(repeats):
+            fits.append(fitted(sources, limit, basis))
+            passes = fits[-1]["asked"] / size
+            start = time.perf_counter()
+            read(sources, round(passes), threads)
+            alone.append(time.perf_counter() - start)
+    best = min(fits, key=lambda found: float(found["seconds"]))
+    above = max(found["peak"] - found["held"] for found in fits)
     return {
         "sources": f"{case.title}: {len(sources)} of {case.n_samples:,} × {case.n_features}",
         "size (GB)": size / 1e9,
-        "limit (GB)": bytes_of(limit) / 1e9,
-        "peak of the process (GB)": Bound(found["peak"] / 1e9, at_most=bytes_of(limit) / 1e9),
-        "before the fit (GB)": found["held"] / 1e9,
-        "passes": found["asked"] / size,
-        "read (GB)": found["asked"] / 1e9,
-        "from the disk (GB)": found["disk"] / 1e9,
-        "rounds": found["rounds"],
-        "seconds": found["seconds"],
-        "CPU seconds": found["cpu"],
-        "reading alone (s)": alone,
-        "ratio": Bound(found["seconds"] / alone, at_most=TIMES_READING),
-        "subspace error": float(found["error"]),
+        "most memory of the fit (GB)": Bound(above / 1e9, at_most=bytes_of(limit) / 1e9),
+        "of the process (GB)": max(found["peak"] for found in fits) / 1e9,
+        "passes": passes,
+        "read (GB)": best["asked"] / 1e9,
+        "from the disk (GB)": best["disk"] / 1e9,
+        "rounds": best["rounds"],
+        "seconds": best["seconds"],
+        "CPU seconds": best["cpu"],
+        "reading alone (s)": min(alone),
+        "ratio": Bound(best["seconds"] / min(alone), at_most=TIMES_READING),
+        "subspace error": float(best["error"]),
     }
 
 
@@ -173,20 +186,23 @@ def main() -> None:
     parser.add_argument("--gigabytes", type=float, default=4, help="of the pieces on the disk")
     parser.add_argument("--times", type=int, default=1, help="sources that read each piece")
     parser.add_argument("--limit", default="0.5GB", help="max_memory of the fits")
+    parser.add_argument("--repeats", type=int, default=2, help="turns; the best of each counts")
+    parser.add_argument("--only", type=int, help="the number of one case, from 0")
     parser.add_argument("--folder", type=Path, help="where the pieces are made for the time")
     parser.add_argument("--output", type=Path, default=Path(__file__).parent / "results")
     options = parser.parse_args()
 
     whole = options.gigabytes * options.times
     cases = [
-        Case("short shared axis, normal matrices kept", 400, whole, 8, options.times),
+        Case("short shared axis, normal matrices kept", 300, whole, 8, options.times),
         Case("long shared axis, streamed each round", 2000, options.gigabytes, 8),
     ]
+    cases = cases if options.only is None else [cases[options.only]]
     machine = describe_machine()
     threads = os.cpu_count() or 1
     rows = []
     for case in cases:
-        rows.append(measured(case, options.limit, options.folder, threads))
+        rows.append(measured(case, options.limit, options.folder, threads, options.repeats))
         print(*(f"{name}: {value}" for name, value in rows[-1].items()), "", sep="\n", flush=True)
     note = (
         f"HMF of {N_SHARED} shared and {N_UNIQUE} unique components to a relative gradient of "

@@ -25,8 +25,8 @@ from heterofactor.engines.threads import ONE_BLAS_THREAD, blas_threads
 from heterofactor.linalg import Array
 from heterofactor.stores import Opener, Reader, opener_of, read_ahead
 
-# Large enough for a disk, and small enough that its memory is used again for the next.
-BLOCK_BYTES = 2**24
+# Large enough for a disk, and small enough to be in the processor's cache when it is used.
+BLOCK_BYTES = 2**23
 # On a shared axis no longer than this, making the n1 x n1 normal matrix takes no longer than the
 # passes that it saves.
 GRAM_LENGTH = 500
