@@ -17,6 +17,7 @@ from heterofactor.containers import as_brought
 from heterofactor.linalg import Array
 from heterofactor.matching import comparable
 from heterofactor.splitting import ObservedEntries, opened
+from heterofactor.stores import is_stored
 from heterofactor.tables import SharedAxis, Tables, is_collection, read_tables
 
 
@@ -54,7 +55,8 @@ class Face(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type
     def _read(self, X: Any, sources: Any, *, reset: bool) -> Tables:
         by_entry = isinstance(X, ObservedEntries)
         X, sources = opened(X, sources)
-        tables = read_tables(X, sources, shared_axis=self.shared_axis)
+        in_blocks = getattr(self, "max_memory", None) is not None
+        tables = read_tables(X, sources, shared_axis=self.shared_axis, in_blocks=in_blocks)
         if by_entry and tables.has_sparse and getattr(self, "missing", "nan") != "absent":
             raise ValueError(
                 "Entries of sparse tables are split, and those that are absent would be taken for "
@@ -124,5 +126,5 @@ def brought_back(tables: Tables, parts: Sequence[Array], labels: Sequence[Any]) 
 
 
 def _is_foreign(X: Any) -> bool:
-    """Say whether X is an array of a library of which scikit-learn knows nothing."""
-    return is_array_api_obj(X) and not is_numpy_array(X)
+    """Say whether scikit-learn knows nothing of what X is."""
+    return is_stored(X) or (is_array_api_obj(X) and not is_numpy_array(X))

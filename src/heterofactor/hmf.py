@@ -23,6 +23,7 @@ from heterofactor.factors import assemble
 from heterofactor.gaps import warn_of_certainty, warn_of_gaps
 from heterofactor.linalg import Array, to_numpy
 from heterofactor.losses import LOSSES, Loss, Squared, ridges
+from heterofactor.memory import bytes_of, within
 from heterofactor.model import SharedUniqueModel
 from heterofactor.observing import equalised, observed_sources, raw_scale, read_weights
 from heterofactor.outliers import has_outliers
@@ -95,6 +96,10 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         A file that keeps the state of the run while it runs. A fit that was killed or interrupted
         goes on from there if it is asked for again, with the same tables and settings (but
         `max_rounds` and `engine` may differ); the file goes when the fit is done.
+    max_memory : str or int, optional
+        What a fit may take of memory for factors and for blocks of tables that are read from where
+        they lie, such as ``"2GB"``. Memory maps are read so only if it is given, and are arrays
+        like all others otherwise.
     random_state : int, RandomState or None
         For everything random: same seed, same answer.
     verbose : int
@@ -168,6 +173,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         max_rounds: int = 500,
         n_restarts: int = 0,
         checkpoint: str | os.PathLike[str] | Checkpoint | None = None,
+        max_memory: str | int | None = None,
         random_state: Any = None,
         verbose: int = 0,
     ) -> None:
@@ -185,6 +191,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self.max_rounds = max_rounds
         self.n_restarts = n_restarts
         self.checkpoint = checkpoint
+        self.max_memory = max_memory
         self.random_state = random_state
         self.verbose = verbose
 
@@ -196,7 +203,9 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         X : dict, list or tuple of tables, 3-d array, or one table
             A table is an array, a DataFrame or a scipy.sparse matrix (whose absent entries are
             zeros unless ``missing="absent"``), with samples in rows, and NaN where nothing was
-            observed. Also `ObservedEntries`.
+            observed. Also `ObservedEntries`. A complete table need not be in memory: it may be a
+            path (``.npy``, ``.parquet``), an object with shape, dtype and slices (of zarr or h5py),
+            or a callable that returns one, and is read block by block.
         y : None
             Not used.
         sources : array-like, optional
@@ -213,6 +222,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self._check_parameters()
         tables = self._read(X, sources, reset=True)
         ranks = resolve_ranks(self.n_shared, self.n_unique, tables)
+        tables = within(tables, ranks, self.n_shared, self.max_memory)
         if self._is_plain(tables) and weights is None:  # in this order: what is infinite is refused
             self._fit_complete(tables, ranks)
         else:
@@ -346,6 +356,8 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
                 "centre='global' needs features that all sources share, but they share their "
                 "samples (shared_axis='samples'): use centre='source' or centre=None."
             )
+        if self.max_memory is not None:
+            bytes_of(self.max_memory)
         given: Any = 0.0 if self.ridge is None else self.ridge
         pair = (given, given) if isinstance(given, Real) else given
         numbers = [value for value in pair if isinstance(value, Real) and 0 <= value < np.inf]

@@ -22,6 +22,7 @@ from heterofactor.joining import newcomer_of
 from heterofactor.linalg import Array, beside, namespace, zeros
 from heterofactor.losses import Loss, Squared, link
 from heterofactor.matching import check_features, check_known, matched
+from heterofactor.memory import within
 from heterofactor.observing import observed_source
 from heterofactor.outliers import has_outliers, outliers, with_outliers
 from heterofactor.projecting import Projection
@@ -29,6 +30,8 @@ from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.scores import centre_of, score_samples
 from heterofactor.search import newcomer
 from heterofactor.splitting import ObservedEntries, opened
+from heterofactor.stored import Stored
+from heterofactor.stores import streams
 from heterofactor.tables import Centre, Tables, is_collection, read_tables
 
 
@@ -167,7 +170,8 @@ class SharedUniqueModel(Face):
             Of the source; all of them, in the container that was fitted, if left out.
         part : {"both", "shared", "unique"}
             With ``"both"`` the centre is added, so that the table compares with the data; the
-            shared and the unique part are deviations from it. Under a loss with a link, ``"both"``
+            shared and the unique part are deviations from it. A dense table in any case, also of
+            a source that was not held in memory. Under a loss with a link, ``"both"``
             is on the scale of the data, and the parts are on that of the link.
 
         Returns
@@ -208,10 +212,12 @@ class SharedUniqueModel(Face):
                 f"n_unique differs between the sources of the fit ({rank!r}): say how many unique "
                 f"components source {name!r} has, with n_unique=."
             )
-        tables = read_tables({name: X}, shared_axis=self.shared_axis)
+        limit = getattr(self, "max_memory", None)
+        tables = read_tables({name: X}, shared_axis=self.shared_axis, in_blocks=limit is not None)
         if self.shared_axis == "features":
             self._check_features(tables, [None])
         ranks = resolve_ranks(self.n_shared, int(rank), tables)
+        tables = within(tables, ranks, self.n_shared, limit)
         absent = getattr(self, "missing", "nan") == "absent"
         shared = centre_of(self.centres_, None) if self.centre == "global" else None
         complete = tables.complete and not (absent and tables.has_sparse)
@@ -317,6 +323,9 @@ class SharedUniqueModel(Face):
                 "ask for impute(X, everywhere=True), or give a dense table with NaN where entries "
                 "are missing."
             )
+        for table in tables.values if not everywhere else ():
+            if isinstance(table, Stored):
+                table.refuse()
         projection, by_samples = self._projection(), self.shared_axis == "samples"
         filled = [
             projection.predicted(name, *part, by_samples)
@@ -401,7 +410,8 @@ class SharedUniqueModel(Face):
         """Read new samples, find their sources, and score them."""
         check_is_fitted(self)
         X, sources = opened(X, sources)
-        if not is_collection(X) and sources is not None and np.ndim(sources) == 0:
+        one = not is_collection(X) and sources is not None and np.ndim(sources) == 0
+        if one and not streams(X, getattr(self, "max_memory", None) is not None):
             sources = np.full(np.shape(X)[0 if self.shared_axis == "features" else 1], sources)
         tables = self._read(X, sources, reset=False)
         names = matched(tables, self.factors_.names, sources is not None)

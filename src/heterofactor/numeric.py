@@ -120,7 +120,7 @@ def _kind(values: Array) -> str:
 
 def _cast(values: Array, dtype: str) -> Array:
     """Return values in another precision, without a copy where they are in it already."""
-    if is_sparse(values):
+    if not is_array_api_obj(values):  # sparse, or not held in memory
         return values.astype(dtype, copy=False)
     xp = namespace(values)
     return xp.astype(values, getattr(xp, dtype), copy=False)

@@ -18,6 +18,7 @@ from heterofactor.losses import Absolute, Linked, Loss, is_open
 from heterofactor.masked import Masked
 from heterofactor.numeric import is_sparse
 from heterofactor.observed import Observed
+from heterofactor.stored import Stored
 from heterofactor.tables import SHARD_BYTES, STACKED_BYTES, Centre, Tables, divide
 
 
@@ -121,6 +122,8 @@ def observed_source(tables: Tables, place: int, loss: Loss, *, absent: bool = Fa
 def _masked(tables: Tables, place: int, weight: Array | None) -> tuple[Array, Array | None]:
     """Return a table's entries, zero where nothing was observed, and how much they count."""
     table = tables.values[place]
+    if isinstance(table, Stored):
+        table.refuse()
     values = table.toarray() if is_sparse(table) else table
     xp = namespace(values)
     hole = xp.isnan(values)

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from heterofactor.factors import Factors
-from heterofactor.linalg import Array, like, machine_epsilon, namespace, trace
+from heterofactor.linalg import Array, beside, like, machine_epsilon, namespace, trace
 from heterofactor.tables import Tables
 
 
@@ -67,8 +67,7 @@ def score_samples(
     for table, name in zip(tables.values, names, strict=True):
         basis = factors.shared_basis
         unique = basis[:, :0] if name is None else factors.unique_bases[name]
-        centre = centre_of(centres, name)
-        found.append((_scores(table, centre, basis), _scores(table, centre, unique)))
+        found.append(_products(table, centre_of(centres, name), basis, unique))
     return found
 
 
@@ -80,15 +79,12 @@ def centre_of(centres: dict[Hashable, Array | None], name: Any) -> Array | None:
     return sum(known) / len(known) if known else None
 
 
-def centred(table: Any, centre: Array | None) -> Array:
-    """Subtract the centre; a sparse table becomes dense."""
-    values = table.toarray() if hasattr(table, "toarray") else table
-    return values if centre is None else values - centre
-
-
-def _scores(table: Any, centre: Array | None, basis: Array) -> Array:
-    scores = table @ basis
-    return scores if centre is None else scores - centre @ basis
+def _products(table: Any, centre: Array | None, first: Array, second: Array) -> tuple[Array, Array]:
+    """Return the products of a centred table with two matrices, read once."""
+    both = beside([first, second])
+    found = table @ both if centre is None else table @ both - centre @ both
+    width = first.shape[-1]
+    return found[:, :width], found[:, width:]
 
 
 def _joint_rows(
@@ -104,21 +100,20 @@ def _joint_rows(
     kept = []
     for table, name in zip(tables.values, names, strict=True):
         shared, unique = factors.shared_scores[name], factors.unique_scores[name]
-        rows = centred(table, centres[name])
         own = _damped(unique.mT @ unique)
         xp = namespace(own)
         imitated = xp.linalg.solve(own, unique.mT @ shared)
         rest = shared - unique @ imitated
         if equally:
             rest = rest / (factors.energy[name] or 1.0)
-        matrix, right = matrix + rest.mT @ shared, right + rows @ rest
-        kept.append((rows, shared, unique, own))
+        by_rest, by_own = _products(table, centres[name], rest, unique)
+        matrix, right = matrix + rest.mT @ shared, right + by_rest
+        kept.append((by_own, unique.mT @ shared, own))
     xp = namespace(right)
     coordinates = xp.linalg.solve(_damped(matrix), right.mT).mT
     found = []
-    for rows, shared, unique, own in kept:
-        left = rows - coordinates @ shared.mT
-        found.append((coordinates, xp.linalg.solve(own, unique.mT @ left.mT).mT))
+    for by_own, both, own in kept:
+        found.append((coordinates, xp.linalg.solve(own, by_own.mT - both @ coordinates.mT).mT))
     return found
 
 

@@ -102,8 +102,10 @@ class Dense:
 
     def normal(self, W: Array) -> Array:
         """Return ``M (M' W)``, reading the data once."""
-        if self._gram is not None:
-            return self._gram @ W
+        return self.normal_once(W) if self._gram is None else self._gram @ W
+
+    def normal_once(self, W: Array) -> Array:
+        """Return ``M (M' W)`` of data that will not be asked again: nothing is kept for later."""
         twice = 1.0 if self.weight is None else self.weight**2
         total: Array = 0
         if self.centre is None:

@@ -18,7 +18,10 @@ from array_api_compat import device, is_array_api_obj
 
 from heterofactor.linalg import Array, namespace, to_numpy
 from heterofactor.numeric import is_sparse, itemsize, numeric, one_precision
+from heterofactor.ondisk import OnDisk
 from heterofactor.sources import Dense, Gathered, Source, Sparse
+from heterofactor.stored import Stored, examine, stored
+from heterofactor.stores import is_stored, streams
 
 SharedAxis = Literal["features", "samples"]
 Centre = Literal["source", "global"] | None
@@ -41,7 +44,7 @@ class Tables:
     ----------
     names : list
         Of the sources; 0, 1, ... where the user gave none.
-    values : list of 2-d arrays or scipy.sparse arrays
+    values : list of 2-d arrays, scipy.sparse arrays or Stored
         Floating point, one precision.
     index, columns : list of pandas.Index or None
         The labels of rows and columns, where a table had them.
@@ -81,7 +84,7 @@ class Tables:
     def example(self) -> Array:
         """Return an empty array of the shared length, in the tables' library and precision."""
         first = self.values[0]
-        if is_sparse(first):
+        if is_sparse(first) or isinstance(first, Stored):
             return np.zeros((self.shared_length, 0), dtype=first.dtype)
         matrix = first.mT if self.shared_axis == "features" else first
         return matrix[:, :0]
@@ -90,10 +93,11 @@ class Tables:
     def complete(self) -> bool:
         """Whether no entry is missing; what is infinite is refused.
 
-        Every entry shows in the mean of its feature, which is needed anyway.
+        Every entry shows in the mean of its feature, which is needed anyway. Tables that are not
+        held in memory refuse what is missing when they are read.
         """
         complete = True
-        for place, finite in enumerate(self._finite):
+        for place, finite in zip(self._at_hand, self._finite, strict=True):
             if not finite:
                 self._refuse_infinite(place)
                 complete = False
@@ -124,16 +128,27 @@ class Tables:
         alike = all(isinstance(v, np.ndarray) and v.shape == first.shape for v in self.values)
         return np.stack(self.values) if alike and first.nbytes <= STACKED_BYTES else None
 
+    @property
+    def _at_hand(self) -> list[int]:
+        """Which tables are held in memory."""
+        return [k for k, value in enumerate(self.values) if not isinstance(value, Stored)]
+
     @cached_property
     def _means(self) -> list[Array]:
-        return [mean for means in self._stacked_means for mean in namespace(means).unstack(means)]
+        found = [mean for means in self._stacked_means for mean in namespace(means).unstack(means)]
+        at_hand = iter(found)
+        examine([table for table in self.values if isinstance(table, Stored)])
+        return [
+            table.moments.means.astype(table.dtype) if isinstance(table, Stored) else next(at_hand)
+            for table in self.values
+        ]
 
     @cached_property
     def _stacked_means(self) -> list[Array]:
         with np.errstate(over="ignore", invalid="ignore"):  # said in our words elsewhere
             if self._stacked is not None:
                 return [_column_means(self._stacked)]
-            return [_column_means(table)[None, ...] for table in self.values]
+            return [_column_means(self.values[place])[None, ...] for place in self._at_hand]
 
     @property
     def _finite(self) -> list[bool]:
@@ -187,7 +202,8 @@ class Tables:
             return stacks, members
         alike: dict[tuple[Any, ...], list[int]] = {}
         for place, table in enumerate(self.values):
-            kind = "sparse" if is_sparse(table) else _bytes(table) <= STACKED_BYTES
+            apart = "sparse" if is_sparse(table) else "stored" if isinstance(table, Stored) else ""
+            kind = apart or _bytes(table) <= STACKED_BYTES
             alike.setdefault((kind, *table.shape, ranks[place]), []).append(place)
         made: list[Source] = []
         members = []
@@ -208,13 +224,16 @@ class Tables:
 
     def _gathered(self, places: list[int], centres: Sequence[Array | None]) -> Source:
         """Leave tables where they lie."""
-        parts = [
-            self._sparse(self.values[place], centres[place])
-            if is_sparse(self.values[place])
-            else self._dense(self.values[place][None, ...], centres, [place])
-            for place in places
-        ]
+        parts = [self._apart(place, centres) for place in places]
         return Gathered(parts) if len(parts) > 1 else parts[0]
+
+    def _apart(self, place: int, centres: Sequence[Array | None]) -> Source:
+        table = self.values[place]
+        if isinstance(table, Stored):
+            return OnDisk(table, centres[place])
+        if is_sparse(table):
+            return self._sparse(table, centres[place])
+        return self._dense(table[None, ...], centres, [place])
 
     def _centred(self, centres: Sequence[Array | None]) -> tuple[Array, Sequence[Array | None]]:
         """Return the stack of all tables; centred, where it is a copy that is ours to change."""
@@ -282,22 +301,27 @@ def is_collection(X: Any) -> bool:
     if isinstance(X, Mapping):
         return True
     if isinstance(X, (list, tuple)):
-        return not X or len(getattr(X[0], "shape", ())) == 2
+        return not X or len(getattr(X[0], "shape", ())) == 2 or is_stored(X[0])
     return getattr(X, "ndim", 0) == 3
 
 
-def read_tables(X: Any, sources: Any = None, *, shared_axis: SharedAxis = "features") -> Tables:
+def read_tables(
+    X: Any, sources: Any = None, *, shared_axis: SharedAxis = "features", in_blocks: bool = False
+) -> Tables:
     """Read what a user brought.
 
     Parameters
     ----------
     X : dict, list or tuple of tables, 3-d array, or one table
-        A table is an array, a DataFrame or a scipy.sparse matrix, with samples in rows.
+        A table is an array, a DataFrame or a scipy.sparse matrix, with samples in rows, or one
+        that is not held in memory: a path, a callable, or an object that is read by slices.
     sources : array-like, optional
         For one table: the name of the source of each row (of each column where the samples are
         shared). For a list: the names of the sources.
     shared_axis : {"features", "samples"}
         Which axis the sources have in common.
+    in_blocks : bool
+        Read memory maps block by block, too.
 
     Returns
     -------
@@ -314,14 +338,29 @@ def read_tables(X: Any, sources: Any = None, *, shared_axis: SharedAxis = "featu
     if shared_axis not in ("features", "samples"):
         raise ValueError(f"shared_axis is {shared_axis!r}: expected 'features' or 'samples'.")
     if is_collection(X):
-        tables = _read_collection(X, sources, shared_axis)
+        tables = _read_collection(X, sources, shared_axis, in_blocks)
+    elif streams(X, in_blocks) and (is_stored(X) or np.ndim(sources) == 0):
+        tables = _read_collection([X], _one_name(sources), shared_axis, in_blocks)
+        tables = replace(tables, container="table", whole=(None, tables.columns[0]))
     else:
         tables = _read_table(X, sources, shared_axis)
     _check_shared(tables)
     return tables
 
 
-def _read_collection(X: Any, sources: Any, shared_axis: SharedAxis) -> Tables:
+def _one_name(sources: Any) -> Any:
+    """Return the name of a table that cannot be taken apart, in a list."""
+    if sources is not None and np.ndim(sources) != 0:
+        raise ValueError(
+            "sources= names the source of each row of a table that is not held in memory: give a "
+            "dict with a table for each source."
+        )
+    return None if sources is None else [sources]
+
+
+def _read_collection(
+    X: Any, sources: Any, shared_axis: SharedAxis, in_blocks: bool = False
+) -> Tables:
     if isinstance(X, Mapping):
         if sources is not None:
             raise ValueError(
@@ -346,12 +385,20 @@ def _read_collection(X: Any, sources: Any, shared_axis: SharedAxis) -> Tables:
     if getattr(X, "ndim", 0) == 3 and shared_axis == "features":
         stack = numeric(X, "X", ndim=3)
         found = _unstacked(stack)
-    values = [numeric(table, name) for name, table in zip(names, found, strict=True)]
+    axis = 0 if shared_axis == "features" else 1
+    values = [
+        stored(table, name, axis) if streams(table, in_blocks) else numeric(table, name)
+        for name, table in zip(names, found, strict=True)
+    ]
+    _check_library(names, values)
     return Tables(
         names,
         one_precision(values),
         [_labels(table, "index") for table in found],
-        [_labels(table, "columns") for table in found],
+        [
+            value.columns if isinstance(value, Stored) else _labels(table, "columns")
+            for table, value in zip(found, values, strict=True)
+        ],
         shared_axis,
         "dict" if isinstance(X, Mapping) else "list",
         stack=stack,
@@ -470,6 +517,18 @@ def _column_means(table: Array) -> Array:
     xp = namespace(table)
     total = xp.sum(table, axis=-2, dtype=xp.float64)
     return xp.astype(total / table.shape[-2], table.dtype)
+
+
+def _check_library(names: Sequence[Hashable], values: Sequence[Array]) -> None:
+    """Refuse tables of another library than NumPy beside such as are not held in memory."""
+    if not any(isinstance(value, Stored) for value in values):
+        return
+    for name, value in zip(names, values, strict=True):
+        if not (is_sparse(value) or isinstance(value, (np.ndarray, Stored))):
+            raise TypeError(
+                f"Source {name!r} is a {type(value).__module__} array, but others are not held in "
+                "memory and read as NumPy arrays: give all of them as such."
+            )
 
 
 def _check_shared(tables: Tables) -> None:

@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,9 @@ from heterofactor.checks.observed import written_out
 from heterofactor.entries import Entries
 from heterofactor.masked import Masked
 from heterofactor.observed import Observed
+from heterofactor.ondisk import OnDisk
 from heterofactor.sources import Dense, Gathered, Source, Sparse
+from heterofactor.stored import stored
 
 CENTRED = {"plain": None, "row means": 2, "column means": 1}
 # A stack; one matrix; one so wide that its Gram matrix is kept; one that is read in blocks.
@@ -52,10 +55,27 @@ def in_kinds(
         ]
         yield f"gathered, {name}", Gathered([Dense(*part) for part in zip(*cut, strict=True)])
     if shape[0] == 1:
+        for by_rows in (True, False):
+            yield from streamed(f"by_rows={by_rows}, {name}", matrix[0], axis, weight, by_rows)
         matrix = matrix * (rng.random(shape) < 0.3)
         centre = None if axis is None else matrix.mean(axis=axis, keepdims=True)
         for kind in (scipy.sparse.csr_array, scipy.sparse.csc_array):
             yield f"{kind.__name__}, {name}", Sparse(kind(matrix[0]), centre, weight)
+
+
+def streamed(
+    name: str, matrix: np.ndarray, axis: int | None, weight: Any, by_rows: bool
+) -> Iterator[tuple[str, Source]]:
+    """Yield what is read in blocks, where the centre is one of features."""
+    if axis is None or (axis == 2) == by_rows:
+        table = stored(lambda: matrix.T if by_rows else matrix, "north", 0 if by_rows else 1)
+        table = replace(table, block_bytes=matrix.nbytes // 3)
+        centre = None
+        if axis is not None:
+            centre = table.moments.means.astype(matrix.dtype)
+        for keeps in (True, False):
+            kept = replace(table, keeps_gram=keeps)
+            yield f"on disk, keeps_gram={keeps}, {name}", OnDisk(kept, centre, weight)
 
 
 MADE = dict(made())
@@ -91,7 +111,7 @@ def test_every_kind_of_source_is_here() -> None:
         for _, kind in inspect.getmembers(module, inspect.isclass)
         if hasattr(kind, "pull") and kind is not Source
     }
-    assert kinds == {type(source) for source in MADE.values()}
+    assert {*kinds, OnDisk} == {type(source) for source in MADE.values()}
 
 
 @pytest.mark.usefixtures("small_blocks")
