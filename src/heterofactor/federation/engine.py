@@ -114,13 +114,20 @@ class Federated:
         if self._of_stage_so_far <= PATTERNS:
             with np.errstate(all="ignore"):
                 self._pattern = self._sample.round(stage, loss, shared)
-        pattern = self._pattern
-        replies = self._asked(what, header, shared, "step", pattern=pattern)
-        present = sorted(replies)
+        pattern = {name: np.asarray(value) for name, value in self._pattern.items()}
+        present, total = self._summed(what, stage, header, shared, pattern)
         self.has_changed = bool(self.taking_part) and present != self.taking_part
         self.taking_part = present
+        return total
+
+    def _summed(
+        self, what: str, stage: Stage, header: dict[str, Any], shared: State, pattern: Message
+    ) -> tuple[list[str], Message]:
+        """Return who took part, and the sum of their messages."""
+        replies = self._asked(what, header, shared, "step", pattern=pattern)
+        present = sorted(replies)
         messages = [replies[name][1] for name in present]
-        return {key: sum_in_order([m[key] for m in messages]) for key in pattern}
+        return present, {key: sum_in_order([m[key] for m in messages]) for key in pattern}
 
     def finish(self, stage: Stage, loss: Loss, shared: State, told: Mapping[str, Any]) -> list[str]:
         """Let every site keep its model; return those that did.
@@ -165,9 +172,20 @@ class Federated:
     ) -> Replies:
         """Send all sites a message; return the replies of those that take part."""
         data = pack(header | {"setup": self.setup}, shared)
-        replies, missing = asked(
-            self._transport, self._names, data, self._quorum, what, expected, need, pattern
-        )
+        messages = dict.fromkeys(self._names, data)
+        return self._sent(what, messages, self._quorum, expected, pattern, need)
+
+    def _sent(
+        self,
+        what: str,
+        messages: Mapping[str, bytes],
+        quorum: Quorum,
+        expected: str,
+        pattern: Message | None = None,
+        need: int | None = None,
+    ) -> Replies:
+        """Send messages, and remember who did not answer as they should."""
+        replies, missing = asked(self._transport, messages, quorum, what, expected, need, pattern)
         for site, reason in missing.items():
             self.left_out.append((what, site, reason))
         return replies
@@ -175,24 +193,21 @@ class Federated:
 
 def asked(
     transport: Transport,
-    names: Sequence[str],
-    data: bytes,
+    messages: Mapping[str, bytes],
     quorum: Quorum,
     what: str,
     expected: str,
     need: int | None = None,
     pattern: Message | None = None,
 ) -> tuple[Replies, dict[str, str]]:
-    """Send sites a message; return what can be meant of their replies, and what is wrong.
+    """Send sites their messages; return what can be meant of their replies, and what is wrong.
 
     Parameters
     ----------
     transport : Transport
         How to reach them.
-    names : sequence of str
-        Those to be asked.
-    data : bytes
-        The message.
+    messages : dict of bytes
+        By site, for those to be asked.
     quorum : Quorum
         How many must answer, and when.
     what : str
@@ -211,11 +226,11 @@ def asked(
     missing : dict of str
         Why each of the other sites is left out.
     """
-    wanted = need if need is not None else quorum.need or len(names)
+    wanted = need if need is not None else quorum.need or len(messages)
     replies: Replies = {}
-    missing = dict.fromkeys(names, "")
+    missing = dict.fromkeys(messages, "")
     for _ in range(1 + quorum.retries):
-        came = transport.send({name: data for name in missing}, quorum.timeout)
+        came = transport.send({name: messages[name] for name in missing}, quorum.timeout)
         for name in list(missing):
             missing[name] = f"no answer within {quorum.timeout:g} s"
             if name in came and not (reason := _refused(came[name], expected, pattern)):

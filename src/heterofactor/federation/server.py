@@ -21,6 +21,7 @@ from heterofactor.linalg import Array, orthonormal, to_numpy
 from heterofactor.losses import is_open
 from heterofactor.rounds import Stage, Watch, run
 from heterofactor.search import find_start, follower
+from heterofactor.solvers import Averaging
 
 # What tables of all sites must have in common.
 ALIKE = ("n_features", "dtype", "features")
@@ -62,6 +63,7 @@ def fit(
     transport: Transport,
     *,
     quorum: Quorum | None = None,
+    secure: bool = False,
     watch: Watch | None = None,
 ) -> SharedFit:
     """Fit a model to the data of sites, which stay there.
@@ -80,6 +82,10 @@ def fit(
     quorum : Quorum, optional
         How many of them must take part in a round, and how long to wait: all, unless given. Where
         some are missing, the round is about the data of the others.
+    secure : bool
+        Mask messages, so that the server sees their sums only (`masking` says against whom). What
+        is summed is rounded to 40 binary digits after the point in units of the mean source, to 60
+        in the units of the data where not all is observed.
     watch : callable, optional
         Called as ``watch(number, value, shared)`` after every round of the solver.
 
@@ -103,7 +109,7 @@ def fit(
     ((2, 120), ['source1'])
     """
     quorum = quorum or Quorum()
-    _check(model, transport, quorum)
+    _check(model, transport, quorum, secure)
     names, facts = _facts(transport, quorum)
     first = facts[0]
     complete, sparse = all(f["complete"] for f in facts), any(f["sparse"] for f in facts)
@@ -127,7 +133,7 @@ def fit(
         "seed": seed,
         "mean_energy": None,
     }
-    engine = Federated(transport, names, setup, quorum, sample, n_unique)
+    engine = _engine(secure)(transport, names, setup, quorum, sample, n_unique)
     loss = model._loss()
     example = np.zeros((first["n_features"], 0), first["dtype"])
     measured = run(
@@ -171,7 +177,22 @@ def fit(
     )
 
 
-def _check(model: HMF, transport: Transport, quorum: Quorum) -> None:
+def _engine(secure: bool) -> type[Federated]:
+    """Return the kind of engine; masks need a library that is not always there."""
+    if not secure:
+        return Federated
+    try:
+        from heterofactor.federation.secure import SecureFederated
+    except ModuleNotFoundError as error:
+        if (error.name or "").partition(".")[0] != "cryptography":
+            raise
+        raise ImportError(
+            "secure=True needs cryptography: pip install 'heterofactor[federated]'."
+        ) from error
+    return SecureFederated
+
+
+def _check(model: HMF, transport: Transport, quorum: Quorum, secure: bool) -> None:
     """Refuse what needs more than sums."""
     model._check_parameters()
     count = len(transport.names)
@@ -179,6 +200,17 @@ def _check(model: HMF, transport: Transport, quorum: Quorum) -> None:
         raise ValueError("The federation has no site: name at least one.")
     if quorum.need is not None and quorum.need > count:
         raise ValueError(f"need is {quorum.need}, but there are {count} sites: lower it.")
+    if secure and (count < 2 or quorum.need == 1):
+        raise ValueError(
+            "secure=True hides the messages of sites among each other: expected at least two "
+            "sites, and need=2 or more."
+        )
+    solver = model._solver("grassmann")
+    if secure and isinstance(solver, Averaging) and solver.step_size is None:
+        raise ValueError(
+            "solver='averaging' begins with a value of infinity, which cannot be masked: give "
+            "Averaging(step_size=...), or leave solver='auto'."
+        )
     refused = {
         "shared_axis": model.shared_axis != "features",
         "centre": model.centre == "global",
@@ -201,7 +233,9 @@ def _facts(transport: Transport, quorum: Quorum) -> tuple[list[str], list[dict[s
     data = pack({"kind": "describe"}, {})
     asked_first = "the first question"
     names = list(transport.names)
-    replies, missing = asked(transport, names, data, quorum, asked_first, "described")
+    replies, missing = asked(
+        transport, dict.fromkeys(names, data), quorum, asked_first, "described"
+    )
     facts = {name: replies[name][0] for name in sorted(replies)}
     alike = [tuple(fact[key] for key in ALIKE) for fact in facts.values()]
     usual = max(alike, key=alike.count)

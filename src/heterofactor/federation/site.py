@@ -12,7 +12,7 @@ import json
 import logging
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -21,7 +21,10 @@ from heterofactor.federation.messages import pack, restored, unpack
 from heterofactor.federation.owned import Owned, facts_of, make_owned
 from heterofactor.files import save
 from heterofactor.linalg import like
-from heterofactor.rounds import State
+from heterofactor.rounds import Message, State
+
+if TYPE_CHECKING:
+    from heterofactor.federation.secure import SiteEnd
 
 LOG = logging.getLogger("heterofactor.federation")
 
@@ -40,6 +43,8 @@ class Site:
         ``<name>.safetensors``.
     sources : array-like, optional
         For one table, the source of each row; for a list of tables, their names.
+    hidden_among : int, optional
+        Answer with masked messages only, whose sum is over at least so many sites.
 
     Notes
     -----
@@ -62,16 +67,23 @@ class Site:
     """
 
     def __init__(
-        self, name: str, X: Any, folder: str | os.PathLike[str], *, sources: Any = None
+        self,
+        name: str,
+        X: Any,
+        folder: str | os.PathLike[str],
+        *,
+        sources: Any = None,
+        hidden_among: int | None = None,
     ) -> None:
-        self.name, self.folder = name, Path(folder)
+        self.name, self.folder, self.hidden_among = name, Path(folder), hidden_among
         if not self.folder.is_dir():
             raise FileNotFoundError(f"There is no folder {str(folder)!r}: make it first.")
         self._X, self._sources = X, sources
         self._setup: dict[str, Any] = {}
-        self._stage = self._round = 0
-        self._replied = b""
-        self._done = ""
+        self._stage, self._place = 0, [0, 0]
+        self._message: Message = {}
+        self._replied, self._done = b"", ""
+        self._keys: dict[str, bytes] = {}
         self._owned: Owned | None = None
         self._engine = Serial([], [])
         self._facts = _facts(X, sources)
@@ -114,11 +126,14 @@ class Site:
             self._keep()
             return pack({"kind": "begun"}, {})
         if kind == "step":
-            if header["round"] != self._round or not self._replied:
-                self._replied = self._step(header, arrays)
-                self._round = header["round"]
-                self._keep()
-            return self._replied
+            return self._step(header, arrays)
+        if kind == "key":
+            self._keep()
+            return pack({"kind": "key", "public": self._end().public}, {})
+        if kind == "unmask":
+            if header["place"] != self._place or not self._replied:
+                raise ValueError("Asked to unmask a sum of which this site has sent no part.")
+            return pack({"kind": "unmasked"}, self._end().tell(header, arrays))
         if kind == "finish":
             self._finish(header, arrays)
             return pack({"kind": "done"}, {})
@@ -142,10 +157,12 @@ class Site:
             self._X, self._sources, setup["model"], setup["plain"], setup["mean_energy"]
         )
         states = owned.locals(setup["seed"], self.name)
-        self._stage = self._round = 0
-        self._replied = b""
+        self._stage, self._place, self._replied = 0, [0, 0], b""
         if self.checkpoint.exists():
             header, arrays = unpack(self.checkpoint.read_bytes())
+            if header["setup"]["run"] == setup["run"]:
+                self._place = header["place"]
+                self._keys = {run: bytes.fromhex(key) for run, key in header["keys"].items()}
             if header["setup"] == setup and header["facts"] == self._facts:
                 self._stage = header["stage"]
                 states = _by_stack(arrays, len(states), owned)
@@ -154,13 +171,20 @@ class Site:
 
     def _keep(self) -> None:
         """Write the private states, once the new file is complete."""
-        header = {"setup": self._setup, "facts": self._facts, "stage": self._stage}
+        header = {
+            "setup": self._setup,
+            "facts": self._facts,
+            "stage": self._stage,
+            "place": self._place,
+            "keys": {run: key.hex() for run, key in self._keys.items()},
+        }
         arrays = {
             f"{place}/{name}": value
             for place, state in enumerate(self._engine.locals())
             for name, value in state.items()
         }
         part = self.checkpoint.with_name(f"{self.checkpoint.name}.{os.getpid()}.part")
+        part.touch(mode=0o600)
         part.write_bytes(pack(header, arrays))
         os.replace(part, self.checkpoint)
 
@@ -169,11 +193,36 @@ class Site:
         self._stage = header["number"]
 
     def _step(self, header: dict[str, Any], arrays: State) -> bytes:
-        if header["number"] != self._stage:
-            self._begin(header, arrays)
-        stage, loss = restored(header["stage"]), restored(header["loss"])
-        message = self._engine.round(stage, loss, self._brought(arrays))
-        return pack({"kind": "step", "round": header["round"]}, message)
+        """Take a step, once in a round however often it is asked for."""
+        masked = header.get("masked")
+        if self.hidden_among and (masked is None or masked["need"] < self.hidden_among):
+            raise ValueError(
+                f"Asked for a sum over fewer sites than hidden_among={self.hidden_among}, or one "
+                "that is not masked: the server must ask with secure=True, and need as large."
+            )
+        place = [header["round"], masked["attempt"] if masked else 0]
+        if place == self._place and self._replied:
+            return self._replied
+        if masked and place <= self._place:
+            raise ValueError("Asked to mask two messages with the same masks, which would tell.")
+        if header["round"] != self._place[0] or not self._message:
+            if header["number"] != self._stage:
+                self._begin(header, arrays)
+            stage, loss = restored(header["stage"]), restored(header["loss"])
+            self._message = self._engine.round(stage, loss, self._brought(arrays))
+        sent = self._end().mask(masked, self._message) if masked else self._message
+        self._place, self._replied = place, pack({"kind": "step", "round": place[0]}, sent)
+        self._keep()
+        return self._replied
+
+    def _end(self) -> SiteEnd:
+        """Return what masks this site's messages; each run has a key of its own."""
+        from heterofactor.federation.secure import SiteEnd, new_key
+
+        run = self._setup["run"]
+        if run not in self._keys:
+            self._keys = {run: new_key()}
+        return SiteEnd(self.name, self._keys[run])
 
     def _finish(self, header: dict[str, Any], arrays: State) -> None:
         """Save this site's model: the shared basis, its own unique ones and its own scores."""
@@ -186,7 +235,7 @@ class Site:
         model = self._owned.finished(shared, self._engine.locals(), loss, header["told"])
         save(model, self.result)
         self.checkpoint.unlink(missing_ok=True)
-        self._setup, self._done = {}, header["setup"]["run"]
+        self._setup, self._done, self._keys = {}, header["setup"]["run"], {}
 
     def _brought(self, arrays: State) -> State:
         """Bring what was sent into the library of the tables."""
