@@ -91,6 +91,7 @@ class Federated:
         unique = like(np.zeros((1, n1, n_unique)), sample.energy)
         self._sample = Serial([sample], [{"unique": unique}])
         self._pattern: Message = {}
+        self._beginning: tuple[Stage, State] | None = None
         self._number = self._of_stage_so_far = 0
         self.n_rounds = 0
         self.has_changed = False
@@ -98,16 +99,23 @@ class Federated:
         self.left_out: list[tuple[str, str, str]] = []
 
     def begin(self, stage: Stage, shared: State) -> None:
-        """Let every site make its private states for this stage; a late one does so in its step."""
+        """Let every site make its private states for this stage, when it is asked for a step.
+
+        Only where another stage begins before any step is a message of its own needed.
+        """
+        if self._beginning is not None:
+            before, then = self._beginning
+            header = {"kind": "begin", "number": self._number, "stage": described(before)}
+            self._asked(f"the beginning of stage {self._number}", header, then, "begun", need=0)
         self._number += 1
+        self._beginning = (stage, shared)
         self._sample.begin(stage, shared)
         self._of_stage_so_far = 0
-        header = {"kind": "begin", "number": self._number, "stage": described(stage)}
-        self._asked(f"the beginning of stage {self._number}", header, shared, "begun", need=0)
 
     def round(self, stage: Stage, loss: Loss, shared: State) -> Message:
         """Let every site take a step; return the sum of the messages, in the order of the names."""
         self.n_rounds += 1
+        self._beginning = None
         header = self._of_stage("step", stage, loss) | {"round": self.n_rounds}
         what = f"round {self.n_rounds}"
         self._of_stage_so_far += 1

@@ -205,7 +205,7 @@ def _check(model: HMF, transport: Transport, quorum: Quorum, secure: bool) -> No
             "secure=True hides the messages of sites among each other: expected at least two "
             "sites, and need=2 or more."
         )
-    solver = model._solver("grassmann")
+    solver = model._solver("alternating")
     if secure and isinstance(solver, Averaging) and solver.step_size is None:
         raise ValueError(
             "solver='averaging' begins with a value of infinity, which cannot be masked: give "

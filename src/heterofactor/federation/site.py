@@ -81,6 +81,7 @@ class Site:
         self._X, self._sources = X, sources
         self._setup: dict[str, Any] = {}
         self._stage, self._place = 0, [0, 0]
+        self._told: list[str] = []
         self._message: Message = {}
         self._replied, self._done = b"", ""
         self._keys: dict[str, bytes] = {}
@@ -131,9 +132,7 @@ class Site:
             self._keep()
             return pack({"kind": "key", "public": self._end().public}, {})
         if kind == "unmask":
-            if header["place"] != self._place or not self._replied:
-                raise ValueError("Asked to unmask a sum of which this site has sent no part.")
-            return pack({"kind": "unmasked"}, self._end().tell(header, arrays))
+            return self._unmask(header, arrays)
         if kind == "finish":
             self._finish(header, arrays)
             return pack({"kind": "done"}, {})
@@ -157,11 +156,11 @@ class Site:
             self._X, self._sources, setup["model"], setup["plain"], setup["mean_energy"]
         )
         states = owned.locals(setup["seed"], self.name)
-        self._stage, self._place, self._replied = 0, [0, 0], b""
+        self._stage, self._place, self._told, self._replied = 0, [0, 0], [], b""
         if self.checkpoint.exists():
             header, arrays = unpack(self.checkpoint.read_bytes())
             if header["setup"]["run"] == setup["run"]:
-                self._place = header["place"]
+                self._place, self._told = header["place"], header["told"]
                 self._keys = {run: bytes.fromhex(key) for run, key in header["keys"].items()}
             if header["setup"] == setup and header["facts"] == self._facts:
                 self._stage = header["stage"]
@@ -176,6 +175,7 @@ class Site:
             "facts": self._facts,
             "stage": self._stage,
             "place": self._place,
+            "told": self._told,
             "keys": {run: key.hex() for run, key in self._keys.items()},
         }
         arrays = {
@@ -211,9 +211,19 @@ class Site:
             stage, loss = restored(header["stage"]), restored(header["loss"])
             self._message = self._engine.round(stage, loss, self._brought(arrays))
         sent = self._end().mask(masked, self._message) if masked else self._message
-        self._place, self._replied = place, pack({"kind": "step", "round": place[0]}, sent)
+        self._place, self._told = place, []
+        self._replied = pack({"kind": "step", "round": place[0]}, sent)
         self._keep()
         return self._replied
+
+    def _unmask(self, header: dict[str, Any], arrays: State) -> bytes:
+        """Tell what unmasks a sum: of this site's last message, and of one sum alone."""
+        if header["place"] != self._place or self._told not in ([], header["came"]):
+            raise ValueError("Asked to unmask a sum that this site is no part of, or another one.")
+        told = self._end().tell(header, arrays)
+        self._told = header["came"]
+        self._keep()
+        return pack({"kind": "unmasked"}, told)
 
     def _end(self) -> SiteEnd:
         """Return what masks this site's messages; each run has a key of its own."""
