@@ -136,7 +136,7 @@ def follow(contestant: Contestant, data: HeterogeneousData) -> pd.DataFrame:
     engine = Counting(stacks, [{"unique": np.zeros((N, n1, RANK)), "seed": np.array(1)}])
     rng = np.random.default_rng(1)  # not 0: the truth was drawn from that
     if contestant.start == "spectral":
-        basis = spectral_start(engine, Squared(), RANK, RANK, matrices[0], N, rng).basis
+        basis = spectral_start(engine, Squared(), RANK, RANK, matrices[0], rng).basis
     else:
         # the same directions for all: as they are for Algorithm 1, orthonormal for the default
         basis = random_start(RANK, matrices[0], rng, 1, spread=0.01).basis

@@ -108,7 +108,7 @@ def test_sketch_is_the_leading_space_of_each_matrix(seed: int) -> None:
     stack = rng.normal(size=(3, 40, 4)) @ rng.normal(size=(3, 4, 50))
     stack += 0.01 * rng.normal(size=stack.shape)
     spectral = Spectral(2)
-    shared = spectral.begin(stack[0], 3, 2, rng)
+    shared = spectral.begin(stack[0], 2, rng)
     local = spectral.init(Dense(stack), shared, {"unique": np.zeros((3, 40, 2))})
     for matrix, sketch in zip(stack, local["sketch"], strict=True):
         # found to a few per cent: it only has to start well
@@ -121,7 +121,7 @@ def test_on_sketches_a_round_is_that_of_the_solver_on_their_factors(rank: int, s
     stack = rng.normal(size=(3, 20, 30))
     spectral = Spectral(2)
     local = {"unique": np.zeros((3, 20, rank))}
-    local = spectral.init(Dense(stack), spectral.begin(stack[0], 3, rank, rng), local)
+    local = spectral.init(Dense(stack), spectral.begin(stack[0], rank, rng), local)
     solver = Grassmann(2, max_inner=300)
     shared = solver.start(np.linalg.qr(rng.normal(size=(20, 2)))[0])
     shared["inner_tolerance"] = np.asarray(1e-12)
@@ -149,7 +149,7 @@ def test_directions_without_energy_are_not_taken_for_shared_ones() -> None:
     rng = np.random.default_rng(0)
     stack = rng.normal(size=(4, 12, 1)) @ rng.normal(size=(4, 1, 9))  # one direction each, its own
     engine = Serial([Dense(stack)], [{"unique": np.zeros((4, 12, 2))}])
-    start = spectral_start(engine, Squared(), 1, 2, stack[0], 4, rng)
+    start = spectral_start(engine, Squared(), 1, 2, stack[0], rng)
     expected = np.linalg.eigvalsh(
         sum(np.outer(u, u) for u in np.linalg.svd(stack)[0][:, :, 0]) / 4
     )[-1]

@@ -77,7 +77,6 @@ def guessed_start(
     solver: Alternating,
     n_unique: int,
     example: Array,
-    n_sources: int,
     rng: np.random.Generator,
 ) -> Start:
     """Find the spectral start of data of which not all is observed; follow it where in doubt.
@@ -92,8 +91,6 @@ def guessed_start(
         The largest unique rank.
     example : array of shape (n1, ...)
         Any array of the length of the shared axis, and of the data's library and precision.
-    n_sources : int
-        How many matrices there are in all.
     rng : numpy Generator
         Draws the first directions.
 
@@ -107,7 +104,7 @@ def guessed_start(
         found = Start(basis, None, "spectral")
     else:
         first = Spectral(n_shared)
-        begin = first.begin(example, n_sources, n_unique, rng)
+        begin = first.begin(example, n_unique, rng)
         rough = at_noise(Absolute() if is_open(loss) else loss, 1.0)
         stage = OnGuess(first, rough)
         result = run(stage, engine, rough, begin, max_rounds=MAX_ITERATIONS)

@@ -25,6 +25,7 @@ from heterofactor.linalg import Array, to_numpy
 from heterofactor.losses import LOSSES, Loss, Squared, ridges
 from heterofactor.memory import bytes_of, within
 from heterofactor.model import SharedUniqueModel
+from heterofactor.observed import Observed
 from heterofactor.observing import equalised, observed_sources, raw_scale, read_weights
 from heterofactor.outliers import has_outliers
 from heterofactor.ranks import Ranks, resolve_ranks
@@ -223,15 +224,17 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         tables = self._read(X, sources, reset=True)
         ranks = resolve_ranks(self.n_shared, self.n_unique, tables)
         tables = within(tables, ranks, self.n_shared, self.max_memory)
-        if self._is_plain(tables) and weights is None:  # in this order: what is infinite is refused
+        # asked first, because what is infinite is refused there
+        complete = tables.complete
+        if weights is None and self._is_plain(complete, tables.has_sparse):
             self._fit_complete(tables, ranks)
         else:
             self._fit_observed(tables, ranks, read_weights(weights, tables))
         return self
 
-    def _is_plain(self, tables: Tables) -> bool:
+    def _is_plain(self, complete: bool, has_sparse: bool) -> bool:
         """Say whether products with the data are all that the fit needs."""
-        complete = tables.complete and not (self.missing == "absent" and tables.has_sparse)
+        complete = complete and not (self.missing == "absent" and has_sparse)
         alternating = self.solver == "alternating" or isinstance(self.solver, Alternating)
         squared = isinstance(self._loss(), Squared)
         return complete and squared and not alternating and self._ridge() == (0.0, 0.0)
@@ -245,6 +248,17 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         if solver.scale_free or self.scale:
             stacks, weights = weigh(stacks, members, tables.names, each=self.scale == "source")
         found = self._search(stacks, members, ranks, solver, Squared(), tables)
+        self._keep_complete(found, members, centres, weights, tables)
+
+    def _keep_complete(
+        self,
+        found: Found,
+        members: list[list[int]],
+        centres: Sequence[Array | None],
+        weights: Sequence[float],
+        tables: Tables,
+    ) -> None:
+        """Keep the answer for complete tables."""
         factors = assemble(found.shared, found.locals, members, tables.names, weights)
         self._keep(factors, centres, tables)
         self.loss_ = found.loss
@@ -255,15 +269,35 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         self, tables: Tables, ranks: list[int], weights: list[Array | None] | None
     ) -> None:
         """Fit what was observed, under any loss."""
-        loss = self._loss()
+        stacks, members, equal = self._observed(tables, ranks, weights)
+        scale = raw_scale(stacks)
+        solver, finish = self._observed_stages(scale)
+        found = self._search(
+            stacks, members, ranks, solver, self._loss(), tables, finish=finish, raw_scale=scale
+        )
+        self._keep_observed(found, stacks, members, equal, tables, weights)
+
+    def _observed(
+        self, tables: Tables, ranks: list[int], weights: list[Array | None] | None
+    ) -> tuple[list[Observed], list[list[int]], dict[Hashable, float]]:
+        """Return the sources, which tables they stand for, and what equalises them."""
         stacks, members = observed_sources(
-            tables, ranks, loss, self.centre, absent=self.missing == "absent", weights=weights
+            tables,
+            ranks,
+            self._loss(),
+            self.centre,
+            absent=self.missing == "absent",
+            weights=weights,
         )
         warn_of_gaps(stacks, members, ranks, tables, penalised=self._ridge()[1] > 0)
         equal: dict[Hashable, float] = {}
         if self.scale == "source":
             equal = _equal_weights(stacks, members, tables)
             stacks = [equalised(source) for source in stacks]
+        return stacks, members, equal
+
+    def _observed_stages(self, scale: float) -> tuple[Solver, ScoringObserved]:
+        """Return the solver of what was observed, and its last round, for entries of a size."""
         offsets: Offsets = None
         if self.centre == "source":
             offsets = "rows" if self.shared_axis == "features" else "columns"
@@ -273,26 +307,33 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
                 "solver='grassmann' is for complete tables, squared loss and no ridge or weights: "
                 "leave solver='auto', or choose 'alternating'."
             )
-        scale = raw_scale(stacks)
         if isinstance(solver, Alternating):
             solver = replace(solver, offsets=offsets, unit=scale)
         else:
             offsets = None
-        finish = ScoringObserved(self.n_shared, _penalised(solver), offsets)
-        found = self._search(
-            stacks, members, ranks, solver, loss, tables, finish=finish, raw_scale=scale
-        )
+        return solver, ScoringObserved(self.n_shared, _penalised(solver), offsets)
+
+    def _keep_observed(
+        self,
+        found: Found,
+        stacks: Sequence[Observed],
+        members: list[list[int]],
+        equal: dict[Hashable, float],
+        tables: Tables,
+        weights: list[Array | None] | None,
+    ) -> None:
+        """Keep the answer for what was observed."""
         shapes = [table.shape for table in tables.values]
         own = [shape[0 if self.shared_axis == "features" else 1] for shape in shapes]
-        units = [1.0] * len(ranks)
+        units = [1.0] * len(shapes)
         factors = assemble(found.shared, found.locals, members, tables.names, units, own)
         centres = offsets_by_source(found.locals, members, [shape[1] for shape in shapes])
         self._keep(factors, centres, tables)
         self.loss_, self._weights = found.loss, equal
-        if _penalised(solver):
+        if _penalised(self._solver("alternating")):
             self._turned = turned_by_source(found.shared, found.locals, members, tables.names)
         else:
-            warn_of_certainty(stacks, members, tables.names, loss, found.shared, found.locals)
+            warn_of_certainty(stacks, members, tables.names, found.loss, found.shared, found.locals)
         self._keep_outliers(tables, weights)
         self._record(found, 1.0, PATIENCE if max(self._ridge()) else PATIENCE_OR_RIDGE)
 

@@ -11,7 +11,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Protocol
 
-from heterofactor.linalg import Array
+import numpy as np
+
+from heterofactor.linalg import Array, like
 from heterofactor.losses import Loss
 from heterofactor.sources import Source
 
@@ -67,7 +69,11 @@ class Solver(Stage, Protocol):
 
 
 class Engine(Protocol):
-    """Where the steps run."""
+    """Where the steps run.
+
+    Where sources may be missing from a round, ``has_changed`` says whether the last sum is over
+    other sources than the one before.
+    """
 
     def begin(self, stage: Stage, shared: State) -> None:
         """Let every source make its private state for this stage."""
@@ -171,7 +177,11 @@ def run(
             result.converged, result.stopped = True, reason
             return result
         for number in range(len(result.history) + 1, max_rounds + 1):
-            result.shared = shared = stage.merge(shared, engine.round(stage, loss, shared))
+            total = engine.round(stage, loss, shared)
+            if getattr(engine, "has_changed", False):
+                # a sum over other sources is not comparable: the point it is about stands
+                shared = shared | {"value": like(np.asarray(np.inf), shared["value"])}
+            result.shared = shared = stage.merge(shared, total)
             value, gradient = float(shared["value"]), float(shared["gradient"])
             result.history.append((value, gradient))
             if watch is not None:

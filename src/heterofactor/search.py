@@ -130,7 +130,7 @@ def search(
         try:
             if before is None:
                 rng = chances[number]
-                start = _start(engine, loss, solver, sources, ranks, example, rng, number)
+                start = find_start(engine, loss, solver, max(ranks), example, rng, number)
                 if is_open(loss):
                     start, loss = pilot(engine, loss, follower(solver), start, raw_scale)
             else:
@@ -218,24 +218,50 @@ def _writer(
     return write
 
 
-def _start(
+def find_start(
     engine: Engine,
     loss: Loss,
     solver: Solver,
-    sources: Sequence[Source],
-    ranks: Sequence[int],
+    n_unique: int,
     example: Array,
     rng: np.random.Generator,
-    attempt: int,
+    attempt: int = 0,
 ) -> Start:
-    """Begin where the solver's theory says: spectral first, then random."""
+    """Begin where the solver's theory says: spectral first, then random.
+
+    Parameters
+    ----------
+    engine, loss, solver
+        Where, to what end and how the fit goes on.
+    n_unique : int
+        The largest unique rank.
+    example : array of shape (n1, ...)
+        Any array of the length of the shared axis, and of the data's library and precision.
+    rng : numpy Generator
+        For everything random.
+    attempt : int
+        Zero for the first start.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.engines import Serial
+    >>> from heterofactor.losses import Squared
+    >>> from heterofactor.search import find_start
+    >>> from heterofactor.solvers import Grassmann
+    >>> from heterofactor.sources import Dense
+    >>> stack = np.random.default_rng(0).normal(size=(3, 5, 9))
+    >>> engine = Serial([Dense(stack)], [{"unique": np.zeros((3, 5, 1))}])
+    >>> rng = np.random.default_rng(0)
+    >>> find_start(engine, Squared(), Grassmann(2), 1, stack[0], rng).basis.shape
+    (5, 2)
+    """
     alternating = isinstance(solver, Alternating)
     if attempt or solver.spread or (solver.n_shared == 0 and not alternating):
         return random_start(solver.n_shared, example, rng, attempt, solver.spread)
-    count = sum(source.shape[0] for source in sources)
     if isinstance(solver, Alternating):
-        return guessed_start(engine, loss, solver, max(ranks), example, count, rng)
-    return spectral_start(engine, loss, solver.n_shared, max(ranks), example, count, rng)
+        return guessed_start(engine, loss, solver, n_unique, example, rng)
+    return spectral_start(engine, loss, solver.n_shared, n_unique, example, rng)
 
 
 def follower(solver: Solver) -> Alternating:

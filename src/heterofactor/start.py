@@ -85,7 +85,7 @@ class Spectral:
     >>> sources = [Dense(table.T[None]) for table in data.sources.values()]
     >>> engine = Serial(sources, [{"unique": np.zeros((1, 120, 3))}] * 10)
     >>> start = Spectral(n_shared=3, tol=1e-10)
-    >>> shared = start.begin(data.shared_basis, 10, 3, np.random.default_rng(0))
+    >>> shared = start.begin(data.shared_basis, 3, np.random.default_rng(0))
     >>> result = run(start, engine, Squared(), shared, max_rounds=50)
     >>> bool(subspace_error(result.shared["basis"][:, :3], data.shared_basis) < 1e-18)
     True
@@ -96,17 +96,13 @@ class Spectral:
     reach: int | None = None
     tol: float = 0.02
 
-    def begin(
-        self, example: Array, n_sources: int, n_unique: int, rng: np.random.Generator
-    ) -> State:
+    def begin(self, example: Array, n_unique: int, rng: np.random.Generator) -> State:
         """Return the shared state to start from.
 
         Parameters
         ----------
         example : array of shape (n1, ...)
             Any array of the length of the shared axis, and of the data's library and precision.
-        n_sources : int
-            How many matrices there are in all.
         n_unique : int
             The largest unique rank.
         rng : numpy Generator
@@ -119,7 +115,6 @@ class Spectral:
         return {
             "basis": directions,
             "eigenvalues": directions[0, :] * 0,
-            "n_sources": like(np.asarray(float(n_sources)), example),
             "columns": like(np.asarray(np.inf), example),
             "value": like(np.asarray(np.inf), example),
             "gradient": like(np.asarray(np.inf), example),
@@ -161,8 +156,11 @@ class Spectral:
         sketch = local["sketch"]
         sketch = sketch[..., : min(self._width(local), sketch.shape[-1])]
         projection = xp.sum(sketch @ (sketch.mT @ shared["basis"]), axis=0)
-        columns = like(np.asarray(float(source.shape[0] * source.shape[2])), projection)
-        return local, {"projection": projection, "columns": columns}
+        count, _, n2 = source.shape
+        numbers = {"sources": float(count), "columns": float(count * n2)}
+        return local, {"projection": projection} | {
+            name: like(np.asarray(number), projection) for name, number in numbers.items()
+        }
 
     def _width(self, local: State) -> int:
         return self.width or self.n_shared + int(local["unique"].shape[-1])
@@ -170,7 +168,7 @@ class Spectral:
     def merge(self, shared: State, total: Message) -> State:
         """Take one step of the subspace iteration."""
         xp = namespace(shared["basis"])
-        basis, image = shared["basis"], total["projection"] / shared["n_sources"]
+        basis, image = shared["basis"], total["projection"] / total["sources"]
         values, vectors = leading(basis.mT @ image, basis.shape[-1])
         top = vectors[:, : self.n_shared]
         outside = image @ top - (basis @ top) * values[: self.n_shared]
@@ -178,7 +176,7 @@ class Spectral:
         return shared | {
             "basis": orthonormal(image @ vectors),
             "eigenvalues": values,
-            "columns": total["columns"],
+            "columns": total["columns"] / total["sources"],
             "value": -xp.sum(values[: self.n_shared]),
             "gradient": xp.sqrt(squared_norm(outside) / xp.where(size > 0, size, size * 0 + 1)),
         }
@@ -276,7 +274,6 @@ def spectral_start(
     n_shared: int,
     n_unique: int,
     example: Array,
-    n_sources: int,
     rng: np.random.Generator,
 ) -> Start:
     """Find the spectral start; where it is in doubt, the best of several on the sketches.
@@ -294,8 +291,6 @@ def spectral_start(
         Ranks, the largest of the unique ones.
     example : array of shape (n1, ...)
         Any array of the length of the shared axis, and of the data's library and precision.
-    n_sources : int
-        How many matrices there are in all.
     rng : numpy Generator
         Draws the first directions.
 
@@ -304,14 +299,14 @@ def spectral_start(
     Start
     """
     first = Spectral(n_shared)
-    begin = first.begin(example, n_sources, n_unique, rng)
+    begin = first.begin(example, n_unique, rng)
     result = run(first, engine, loss, begin, max_rounds=MAX_ITERATIONS)
     eigenvalues = result.shared["eigenvalues"]
     basis = result.shared["basis"][:, :n_shared]
     found = Start(basis, eigenvalues, "spectral", result.interrupted)
     if not result.interrupted and float(eigenvalues[n_shared - 1]) < CLEAR:
-        found = _best_of_several(engine, loss, found, n_unique, n_sources, rng)
-    columns = float(result.shared["columns"]) / n_sources
+        found = _best_of_several(engine, loss, found, n_unique, rng)
+    columns = float(result.shared["columns"])
     if found.interrupted or columns < WORTHWHILE * (n_shared + n_unique):
         return found
     result = _followed(engine, loss, found, SKETCHED_TOLERANCE, MAX_SKETCHED)
@@ -331,15 +326,14 @@ def _best_of_several(
     loss: Loss,
     first: Start,
     n_unique: int,
-    n_sources: int,
     rng: np.random.Generator,
 ) -> Start:
     """Let starts in several valleys compete on wider sketches."""
     n1, n_shared = first.basis.shape
     wide = Spectral(n_shared, reach=n1 if n1 <= SMALL else 3 * (n_shared + n_unique))
-    engine.begin(wide, wide.begin(first.basis, n_sources, n_unique, rng))
+    engine.begin(wide, wide.begin(first.basis, n_unique, rng))
     found, best = first, np.inf
-    for candidate in _candidates(engine, loss, first, wide, n_sources, rng):
+    for candidate in _candidates(engine, loss, first, wide, rng):
         result = _followed(engine, loss, candidate, COMPETING_TOLERANCE, MAX_COMPETING)
         if float(result.shared["value"]) < best:
             best = float(result.shared["value"])
@@ -354,7 +348,6 @@ def _candidates(
     loss: Loss,
     first: Start,
     wide: Spectral,
-    n_sources: int,
     rng: np.random.Generator,
 ) -> Iterator[Start]:
     """Yield the spectral start, those of narrower and wider spaces, and some random ones."""
@@ -363,7 +356,7 @@ def _candidates(
     assert wide.reach is not None
     for width in (n_shared, max(n_shared, wide.reach // 2)):
         spectral = replace(wide, width=width)
-        begin = spectral.begin(first.basis, n_sources, width, rng)
+        begin = spectral.begin(first.basis, width, rng)
         result = run(spectral, engine, loss, begin, max_rounds=MAX_ITERATIONS)
         basis = result.shared["basis"][:, :n_shared]
         yield Start(basis, None, f"spectral (width {width})", result.interrupted)
