@@ -14,8 +14,9 @@ from heterofactor.tables import Tables
 UNITS = {"": 1, "B": 1, "KB": 10**3, "MB": 10**6, "GB": 10**9, "TB": 10**12}
 UNITS |= {"KIB": 2**10, "MIB": 2**20, "GIB": 2**30, "TIB": 2**40}
 # Of a thread: the block that it computes with, the one that is read meanwhile, and for each a copy
-# in another precision or less its centre.
-BLOCKS = 4
+# in another precision or less its centre; and half as much again, which the allocator may not have
+# given back.
+BLOCKS = 6
 # Scores are held as found and as turned; bases also as sketches, with what the data make of them.
 SCORES = 3
 BASES = 8
