@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 from sklearn.utils import check_random_state
 
 from heterofactor.factors import Scoring
 from heterofactor.federation.engine import Federated, Transport, asked, sample_source
 from heterofactor.federation.measuring import Measuring
-from heterofactor.federation.messages import pack
+from heterofactor.federation.messages import KEY, pack
 from heterofactor.federation.owned import settings_of
 from heterofactor.federation.quorum import LOG, Quorum, too_few
 from heterofactor.guess import pilot
@@ -175,6 +178,33 @@ def fit(
         kept,
         engine.left_out,
     )
+
+
+def save_shared(found: SharedFit, path: str | os.PathLike[str]) -> None:
+    """Write what the server knows to a safetensors file: one tensor, and how the run went as JSON.
+
+    Parameters
+    ----------
+    found : SharedFit
+        What `fit` returned.
+    path : str or path
+        Of the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from safetensors.numpy import load_file
+    >>> from heterofactor.federation import SharedFit, save_shared
+    >>> found = SharedFit(np.eye(2), [(1.0, 0.0)], True, "done", 1, ["north"], [])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_shared(found, f"{folder}/shared.safetensors")
+    ...     load_file(f"{folder}/shared.safetensors")["shared_components"].shape
+    (2, 2)
+    """
+    told = {f.name: getattr(found, f.name) for f in fields(found) if f.name != "shared_components"}
+    components = np.ascontiguousarray(found.shared_components)
+    save_file({"shared_components": components}, path, {KEY: json.dumps(told)})
 
 
 def _engine(secure: bool) -> type[Federated]:
