@@ -1,5 +1,6 @@
 """A server that is killed goes on from its checkpoint, with the sites as they are."""
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -60,6 +61,38 @@ def test_a_server_that_is_killed_goes_on(
         found.shared_components.T @ found.shared_components,
         expected.shared_components_.T @ expected.shared_components_,
         atol=CLOSE,
+    )
+
+
+class Anew:
+    """A transport that starts every site anew for every message, as Flower does."""
+
+    def __init__(self, data: Mapping[str, Any], folder: Path) -> None:
+        self.names, self.data, self.folder = list(data), data, folder
+
+    def send(self, messages: Mapping[str, bytes], timeout: float) -> dict[str, bytes]:
+        return {
+            name: Site(name, {name: self.data[name]}, self.folder).answer(data)
+            for name, data in messages.items()
+        }
+
+    def close(self) -> None:
+        """Hold nothing."""
+
+
+@pytest.mark.parametrize("secure", [False, True], ids=["plain", "secure"])
+@pytest.mark.parametrize("missing", [0.0, 0.3])
+def test_all_that_a_site_knows_is_in_its_checkpoint(
+    missing: float, secure: bool, tmp_path: Path
+) -> None:
+    if secure:
+        pytest.importorskip("cryptography")
+    data, model = tables(missing), HMF(2, 1, tol=TOL, random_state=0)
+    found = federation.fit(model, Anew(data, tmp_path), secure=secure)
+    expected = model.fit(data).shared_components_
+    assert found.left_out == []
+    np.testing.assert_allclose(
+        found.shared_components.T @ found.shared_components, expected.T @ expected, atol=CLOSE
     )
 
 
