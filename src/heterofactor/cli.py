@@ -9,9 +9,8 @@ from __future__ import annotations
 import re
 import sys
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from functools import wraps
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,9 @@ import numpy as np
 import pandas as pd
 
 from heterofactor import HMF, __version__
+from heterofactor.console import INTERRUPTED, UserError, one_line_errors
 from heterofactor.datasets import load_mice_protein
+from heterofactor.federation.commands import federation
 from heterofactor.files import load, save
 from heterofactor.linalg import to_numpy
 from heterofactor.loadings import loadings
@@ -29,43 +30,8 @@ from heterofactor.plots import plot_variance
 from heterofactor.reading import read_sources
 from heterofactor.solvers import SOLVERS
 
-# As shells say that a program was stopped from the keyboard.
-INTERRUPTED = 130
 # A table of more sources is summarised.
 MOST_ROWS = 60
-
-
-class UserError(click.ClickException):
-    """An error of the user, in one line.
-
-    Examples
-    --------
-    >>> from heterofactor.cli import UserError
-    >>> UserError("a.csv: there is no such file.").exit_code
-    2
-    """
-
-    exit_code = 2
-
-    def show(self, file: Any = None) -> None:
-        """Print the message in one line on stderr."""
-        click.echo(f"Error: {' '.join(self.format_message().split())}", err=True)
-
-
-def _one_line_errors(command: Callable[..., None]) -> Callable[..., None]:
-    """Turn what the library says about wrong input into errors of one line."""
-
-    @wraps(command)
-    def wrapped(*args: Any, **kwargs: Any) -> None:
-        try:
-            command(*args, **kwargs)
-        except KeyboardInterrupt:
-            click.echo("Stopped by Ctrl-C: there is no fit yet to keep.", err=True)
-            sys.exit(INTERRUPTED)
-        except (ValueError, OSError, ImportError, MemoryError) as error:
-            raise UserError(str(error) or type(error).__name__) from error
-
-    return wrapped
 
 
 @click.group(context_settings={"help_option_names": ["-h", "--help"]})
@@ -74,11 +40,14 @@ def main() -> None:
     """Find what many related tables share, and what is unique to each."""
 
 
+main.add_command(federation)
+
+
 @main.command()
 @click.option("--out", type=click.Path(path_type=Path), default=Path("heterofactor-demo"),
               show_default=True, help="Folder for the picture and the model.")  # fmt: skip
 @click.option("--quiet", is_flag=True, help="Print only where the results are.")
-@_one_line_errors
+@one_line_errors
 def demo(out: Path, quiet: bool) -> None:
     """Fit eight groups of mice, and say what their proteins share.
 
@@ -205,7 +174,7 @@ def demo(out: Path, quiet: bool) -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="For everything random.")
 @click.option("--force", is_flag=True, help="Replace files that are there already.")
 @click.option("--quiet", is_flag=True, help="Print nothing but warnings.")
-@_one_line_errors
+@one_line_errors
 def fit(
     files: tuple[Path, ...], n_shared: int, n_unique: str, out: Path, scores: Path | None,
     source_column: str | None, index_col: str | None, header: bool | None, shared_axis: str,
@@ -274,7 +243,7 @@ def fit(
     metavar="FILE",
     help="Draw the variance table (.png, .svg, .pdf).",
 )
-@_one_line_errors
+@one_line_errors
 def show(model_file: Path, components: int | None, plot: Path | None) -> None:
     """Print what a saved MODEL found."""
     model = load(model_file)

@@ -35,7 +35,7 @@ this holds.
 
 from heterofactor.federation.engine import Federated, Transport
 from heterofactor.federation.quorum import Quorum, TooFewSites
-from heterofactor.federation.server import SharedFit, fit
+from heterofactor.federation.server import SharedFit, fit, save_shared
 from heterofactor.federation.site import Site
 from heterofactor.federation.trial import InProcesses, InThreads, serve
 
@@ -49,5 +49,6 @@ __all__ = [
     "TooFewSites",
     "Transport",
     "fit",
+    "save_shared",
     "serve",
 ]

@@ -60,7 +60,7 @@ class Federated:
     ----------
     setup : dict
         What messages say of the fit from now on.
-    n_rounds : int
+    n_stages, n_rounds : int
         How many there were so far.
     has_changed : bool
         Whether other sites took part in the last round than in the one before.
@@ -92,7 +92,7 @@ class Federated:
         self._sample = Serial([sample], [{"unique": unique}])
         self._pattern: Message = {}
         self._beginning: tuple[Stage, State] | None = None
-        self._number = self._of_stage_so_far = 0
+        self.n_stages = self._of_stage_so_far = 0
         self.n_rounds = 0
         self.has_changed = False
         self.taking_part: list[str] = []
@@ -105,10 +105,24 @@ class Federated:
         """
         if self._beginning is not None:
             before, then = self._beginning
-            header = {"kind": "begin", "number": self._number, "stage": described(before)}
-            self._asked(f"the beginning of stage {self._number}", header, then, "begun", need=0)
-        self._number += 1
+            header = {"kind": "begin", "number": self.n_stages, "stage": described(before)}
+            self._asked(f"the beginning of stage {self.n_stages}", header, then, "begun", need=0)
+        self.n_stages += 1
         self._beginning = (stage, shared)
+        self._sample.begin(stage, shared)
+        self._of_stage_so_far = 0
+
+    def resume(self, stage: Stage, shared: State, n_stages: int, n_rounds: int) -> None:
+        """Go on with a stage where another server has left it.
+
+        Parameters
+        ----------
+        stage, shared
+            What it was doing, and how far it had come.
+        n_stages, n_rounds : int
+            How many there were. It may have asked for another round, whose answers are lost.
+        """
+        self.n_stages, self.n_rounds = n_stages, n_rounds + 1
         self._sample.begin(stage, shared)
         self._of_stage_so_far = 0
 
@@ -163,7 +177,7 @@ class Federated:
     def _of_stage(self, kind: str, stage: Stage, loss: Loss) -> dict[str, Any]:
         return {
             "kind": kind,
-            "number": self._number,
+            "number": self.n_stages,
             "stage": described(stage),
             "loss": described(loss),
         }

@@ -111,12 +111,20 @@ class SecureFederated(Federated):
 
     def begin(self, stage: Stage, shared: State) -> None:
         """Agree on keys with those that have none yet, and begin."""
+        self._agree()
+        super().begin(stage, shared)
+
+    def resume(self, stage: Stage, shared: State, n_stages: int, n_rounds: int) -> None:
+        """Go on, with the keys that the sites still have."""
+        self._agree()
+        super().resume(stage, shared, n_stages, n_rounds)
+
+    def _agree(self) -> None:
         data = pack({"kind": "key", "setup": self.setup}, {})
         if strangers := [name for name in self._names if name not in self._public]:
             asked = dict.fromkeys(strangers, data)
             replies = self._sent("the agreement on keys", asked, self._quorum, "key", need=0)
             self._public |= {name: header["public"] for name, (header, _) in replies.items()}
-        super().begin(stage, shared)
 
     def _summed(
         self, what: str, stage: Stage, header: dict[str, Any], shared: State, pattern: Message

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import json
+import os
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
+from pathlib import Path
 from typing import Any
 
 import numpy as np
+from safetensors.numpy import save_file
 from sklearn.utils import check_random_state
 
 from heterofactor.factors import Scoring
 from heterofactor.federation.engine import Federated, Transport, asked, sample_source
 from heterofactor.federation.measuring import Measuring
-from heterofactor.federation.messages import pack
+from heterofactor.federation.messages import KEY, pack
 from heterofactor.federation.owned import settings_of
 from heterofactor.federation.quorum import LOG, Quorum, too_few
+from heterofactor.federation.restart import Standing, fingerprint, read, write
 from heterofactor.guess import pilot
 from heterofactor.hmf import HMF
 from heterofactor.linalg import Array, orthonormal, to_numpy
-from heterofactor.losses import is_open
-from heterofactor.rounds import Stage, Watch, run
+from heterofactor.losses import Loss, is_open
+from heterofactor.rounds import Result, Solver, Stage, State, Watch, run
 from heterofactor.search import find_start, follower
 from heterofactor.solvers import Averaging
 
@@ -64,6 +69,7 @@ def fit(
     *,
     quorum: Quorum | None = None,
     secure: bool = False,
+    checkpoint: str | os.PathLike[str] | None = None,
     watch: Watch | None = None,
 ) -> SharedFit:
     """Fit a model to the data of sites, which stay there.
@@ -86,6 +92,10 @@ def fit(
         Mask messages, so that the server sees their sums only (`masking` says against whom). What
         is summed is rounded to 40 binary digits after the point in units of the mean source, to 60
         in the units of the data where not all is observed.
+    checkpoint : str or path, optional
+        A file that keeps what the server knows after every round of the solver. One that was
+        killed goes on from there if it is started again with the same model and sites; the file
+        goes when the fit is done.
     watch : callable, optional
         Called as ``watch(number, value, shared)`` after every round of the solver.
 
@@ -136,24 +146,42 @@ def fit(
     engine = _engine(secure)(transport, names, setup, quorum, sample, n_unique)
     loss = model._loss()
     example = np.zeros((first["n_features"], 0), first["dtype"])
-    measured = run(
-        Measuring(robust=not plain), engine, loss, {"basis": example}, max_rounds=1
-    ).shared
-    scale = 1.0
-    finish: Stage = Scoring()
-    if plain:
-        solver = model._solver("grassmann")
-        mean_energy = float(measured["energy"] / measured["sources"])
-        engine.setup = setup | {"mean_energy": mean_energy}
+    path = None if checkpoint is None else Path(checkpoint)
+    known = fingerprint(settings, setup["tables"], plain, secure, sorted(transport.names))
+    kept = None if path is None else read(path, known)
+    if kept is None:
+        scale = _measured(engine, loss, example, plain)
     else:
-        scale = float(measured["variance"] / max(measured["entries"], 1)) ** 0.5 or 1.0
-        solver, finish = model._observed_stages(scale)
-    rng = np.random.default_rng(np.random.SeedSequence(seed))
-    start = find_start(engine, loss, solver, n_unique, example, rng)
-    if is_open(loss):
-        start, loss = pilot(engine, loss, follower(solver), start, scale)
+        engine.setup, scale, loss = kept.setup, kept.scale, kept.loss
+    solver, finish = _stages(model, plain, scale)
+    if kept is None:
+        rng = np.random.default_rng(np.random.SeedSequence(seed))
+        start = find_start(engine, loss, solver, n_unique, example, rng)
+        if is_open(loss):
+            start, loss = pilot(engine, loss, follower(solver), start, scale)
+    else:
+        start = kept.start
+        engine.resume(solver, kept.result.shared, kept.stage, kept.rounds)
+    rounds = [] if kept is None else list(kept.result.history)
+
+    def after_each(number: int, value: float, shared: State) -> None:
+        rounds.append((value, float(shared["gradient"])))
+        if path is not None:
+            result, counts = Result(shared, rounds), (engine.n_stages, engine.n_rounds)
+            write(path, known, Standing(engine.setup, *counts, scale, loss, start, result))
+        if watch is not None:
+            watch(number, value, shared)
+
     limit = 1 if start.interrupted else model.max_rounds
-    result = run(solver, engine, loss, solver.start(start.basis), max_rounds=limit, watch=watch)
+    result = run(
+        solver,
+        engine,
+        loss,
+        solver.start(start.basis),
+        max_rounds=limit,
+        watch=after_each,
+        before=None if kept is None else kept.result,
+    )
     shared = result.shared
     if plain:
         shared = shared | {"basis": orthonormal(shared["basis"])}
@@ -165,16 +193,61 @@ def fit(
         "start": start.name,
         "eigenvalues": None if start.eigenvalues is None else to_numpy(start.eigenvalues).tolist(),
     }
-    kept = engine.finish(finish, loss, {k: scored[k] for k in ("basis", "turn")}, told)
+    holders = engine.finish(finish, loss, {k: scored[k] for k in ("basis", "turn")}, told)
+    if path is not None:
+        path.unlink(missing_ok=True)
     return SharedFit(
         scored["basis"].mT,
         result.history,
         result.converged,
         result.stopped,
         engine.n_rounds,
-        kept,
+        holders,
         engine.left_out,
     )
+
+
+def _measured(engine: Federated, loss: Loss, example: Array, plain: bool) -> float:
+    """Ask how large the data are; return the size of an entry, where it is needed."""
+    stage = Measuring(robust=not plain)
+    found = run(stage, engine, loss, {"basis": example}, max_rounds=1).shared
+    if plain:
+        mean_energy = float(found["energy"] / found["sources"])
+        engine.setup = engine.setup | {"mean_energy": mean_energy}
+        return 1.0
+    return float(found["variance"] / max(found["entries"], 1)) ** 0.5 or 1.0
+
+
+def _stages(model: HMF, plain: bool, scale: float) -> tuple[Solver, Stage]:
+    """Return the solver, and the stage that scores."""
+    return (model._solver("grassmann"), Scoring()) if plain else model._observed_stages(scale)
+
+
+def save_shared(found: SharedFit, path: str | os.PathLike[str]) -> None:
+    """Write what the server knows to a safetensors file: one tensor, and how the run went as JSON.
+
+    Parameters
+    ----------
+    found : SharedFit
+        What `fit` returned.
+    path : str or path
+        Of the file.
+
+    Examples
+    --------
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from safetensors.numpy import load_file
+    >>> from heterofactor.federation import SharedFit, save_shared
+    >>> found = SharedFit(np.eye(2), [(1.0, 0.0)], True, "done", 1, ["north"], [])
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     save_shared(found, f"{folder}/shared.safetensors")
+    ...     load_file(f"{folder}/shared.safetensors")["shared_components"].shape
+    (2, 2)
+    """
+    told = {f.name: getattr(found, f.name) for f in fields(found) if f.name != "shared_components"}
+    components = np.ascontiguousarray(found.shared_components)
+    save_file({"shared_components": components}, path, {KEY: json.dumps(told)})
 
 
 def _engine(secure: bool) -> type[Federated]:

@@ -129,8 +129,9 @@ class Site:
         if kind == "step":
             return self._step(header, arrays)
         if kind == "key":
+            public = self._end().public
             self._keep()
-            return pack({"kind": "key", "public": self._end().public}, {})
+            return pack({"kind": "key", "public": public}, {})
         if kind == "unmask":
             return self._unmask(header, arrays)
         if kind == "finish":

@@ -253,7 +253,9 @@ class Alternating:
                 "points": self._kept(points if fresh else None, old),
                 "changes": self._kept(changes if fresh else None, swept - old),
             }
-        if float(shared["mixed"]) > 0:
+        # a source that was away while others took part may have nothing to mix
+        mixed = float(shared["mixed"]) > 0 and history["points"].shape[-3] > 1
+        if mixed:
             target = mix(history["points"], history["changes"], rank)
         elif self.penalised and fresh:
             target = swept
@@ -264,7 +266,7 @@ class Alternating:
         unique = target[..., :rank]
         if not self.penalised:
             unique = frame_near(unique, shared["trial"])
-            if float(shared["mixed"]) == 0:
+            if not mixed:
                 # the same prediction in the new frame
                 turn = turned.mT @ joined(shared["trial"], unique)
                 moved["scores"] = stands["scores"] @ turn
