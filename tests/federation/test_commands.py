@@ -49,3 +49,17 @@ def test_a_wrong_command_ends_in_one_line(tmp_path: Path) -> None:
     result = CliRunner().invoke(main, ["federation", "simulate", paths[0], paths[0], *chosen])
     assert (result.exit_code, result.output.count("\n")) == (2, 1)
     assert "one name" in result.output
+
+
+def test_names_of_samples_are_a_column_that_is_named(tmp_path: Path) -> None:
+    paths = files(tmp_path)
+    for path in paths.values():
+        table = pd.read_csv(path)
+        table.insert(0, "mouse", [*range(len(table) - 1), "7A"])  # found out by the first few only
+        table.to_csv(path, index=False)
+    chosen = ["--shared", "2", "--unique", "1", "--plain", "--out", str(tmp_path / "out")]
+    command = ["federation", "simulate", *map(str, paths.values()), *chosen]
+    refused = CliRunner().invoke(main, command)
+    assert refused.exit_code and "--index-col" in refused.output
+    result = CliRunner().invoke(main, [*command, "--index-col", "mouse"])
+    assert result.exit_code == 0, result.output

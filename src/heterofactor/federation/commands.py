@@ -35,6 +35,7 @@ def federation() -> None:
     metavar="FOLDER",
     help="Where the server and every site keep what is theirs.",
 )
+@click.option("--index-col", metavar="COLUMN", help="The column with the samples' names.")
 @click.option("--need", type=int, help="Sites that every round needs. [default: all]")
 @click.option(
     "--timeout", type=float, default=600.0, show_default=True, help="Seconds to wait for a site."
@@ -44,8 +45,8 @@ def federation() -> None:
 @click.option("--seed", type=int, default=0, show_default=True, help="For everything random.")
 @one_line_errors
 def simulate(
-    files: tuple[Path, ...], n_shared: int, n_unique: int, out: Path, need: int | None,
-    timeout: float, secure: bool, tol: float, seed: int,
+    files: tuple[Path, ...], n_shared: int, n_unique: int, out: Path, index_col: str | None,
+    need: int | None, timeout: float, secure: bool, tol: float, seed: int,
 ) -> None:  # fmt: skip
     """Try a federation on this machine: each of FILES is a site, in a process of its own.
 
@@ -55,13 +56,15 @@ def simulate(
     names = [path.stem for path in files]
     if len(set(names)) < len(names):
         raise UserError("Two of the files have one name, and sites are named after them: rename.")
+    read_sources(files, index_col=index_col)  # what cannot be read is better said here
     model = HMF(n_shared, n_unique, tol=tol, random_state=seed)
     program = [sys.executable, "-m", "heterofactor.cli", "federation", "answer"]
     commands = {}
     for name, path in zip(names, files, strict=True):
         folder = out / name
         folder.mkdir(parents=True, exist_ok=True)
-        commands[name] = [*program, name, str(path), str(folder)]
+        named = [] if index_col is None else ["--index-col", index_col]
+        commands[name] = [*program, name, str(path), str(folder), *named]
     with InProcesses(commands) as transport, warnings.catch_warnings():
         try:
             found = fit(model, transport, quorum=Quorum(need=need, timeout=timeout), secure=secure)
@@ -84,6 +87,7 @@ def simulate(
 @click.argument("name")
 @click.argument("path", type=IS_FILE)
 @click.argument("folder", type=click.Path(exists=True, file_okay=False))
-def answer(name: str, path: Path, folder: str) -> None:
+@click.option("--index-col")
+def answer(name: str, path: Path, folder: str, index_col: str | None) -> None:
     """Answer as a site from standard input to standard output."""
-    serve(Site(name, read_sources([path]), folder))
+    serve(Site(name, read_sources([path], index_col=index_col), folder))
