@@ -15,12 +15,12 @@ from sklearn.exceptions import ConvergenceWarning
 
 from heterofactor import HMF
 from heterofactor import sources as module
+from heterofactor.brought import read_tables
 from heterofactor.checks import check_source
 from heterofactor.datasets import make_heterogeneous
 from heterofactor.linalg import to_numpy
 from heterofactor.sources import Dense
 from heterofactor.start import CLEAR
-from heterofactor.tables import read_tables
 
 # Strict arrays are NumPy's underneath: the same operations in nearly the same order.
 EXACT = 1e-10

@@ -7,11 +7,11 @@ import pytest
 import scipy.sparse
 
 from heterofactor import HMF, kernels
+from heterofactor.brought import read_tables
 from heterofactor.datasets import make_heterogeneous
 from heterofactor.entries import Entries
 from heterofactor.losses import Huber, Logistic, Loss, Poisson, Squared
 from heterofactor.observing import observed_sources
-from heterofactor.tables import read_tables
 
 WIDTHS = (35, 60, 22, 48)
 # Both stop at a relative gradient of 1e-10: their answers differ by no more than some of these.

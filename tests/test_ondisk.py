@@ -13,12 +13,12 @@ import pytest
 
 from heterofactor import HAE, HMF
 from heterofactor import stored as module
+from heterofactor.brought import read_tables
 from heterofactor.datasets import make_heterogeneous
 from heterofactor.memory import bytes_of, within
 from heterofactor.ondisk import OnDisk
 from heterofactor.stored import Stored, stored
 from heterofactor.stores import Flat, Sliced
-from heterofactor.tables import read_tables
 
 # Sums are taken in another order.
 SAME = 1e-10

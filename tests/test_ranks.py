@@ -8,8 +8,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from heterofactor.brought import read_tables
 from heterofactor.ranks import resolve_ranks
-from heterofactor.tables import Tables, read_tables
+from heterofactor.tables import Tables
 
 LENGTHS = {"north": 4, "south": 3, "west": 7}
 

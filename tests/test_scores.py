@@ -8,8 +8,8 @@ import pytest
 import scipy.sparse
 
 from heterofactor import HMF
+from heterofactor.brought import read_tables
 from heterofactor.scores import centre_of, score_samples
-from heterofactor.tables import read_tables
 
 # the scores of a fit are those of bases converged to a relative gradient of 1e-10
 CONVERGED = 1e-6

@@ -13,7 +13,8 @@ from hypothesis import strategies as st
 
 from heterofactor import HMF
 from heterofactor import tables as module
-from heterofactor.tables import Tables, is_collection, read_tables
+from heterofactor.brought import is_collection, read_tables
+from heterofactor.tables import Tables
 
 RNG_SHAPE = (3, 8, 6)  # sources, samples, features
 SPARSE_FORMATS = ["csr", "csc", "coo", "dok", "lil", "bsr", "dia"]

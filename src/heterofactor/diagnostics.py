@@ -27,8 +27,8 @@ class Diagnostics:
     agreement : float or None
         Eigenvalue of the last shared direction in the mean projection on the sources' leading
         spaces: 1 where every source has it. None where the start was random.
-    misalignment : float
-        The paper's :math:`\theta`: near 0, the unique parts look alike.
+    misalignment : float or None
+        The paper's :math:`\theta`: near 0, the unique parts look alike. None for a single source.
 
     Examples
     --------
@@ -46,7 +46,7 @@ class Diagnostics:
     stopped: str
     start: str
     agreement: float | None
-    misalignment: float
+    misalignment: float | None
 
     def __str__(self) -> str:
         """Say it in sentences."""
@@ -63,6 +63,8 @@ class Diagnostics:
                     f"The last shared direction is weak or missing in many sources: {where} Fewer "
                     "shared components may be truer."
                 )
+        if self.misalignment is None:
+            return "\n".join(lines)
         where = f"misalignment {self.misalignment:.2f} (0: all alike, 1: nothing in common)."
         lines.append(
             f"The unique parts differ: {where}"

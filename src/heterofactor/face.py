@@ -13,12 +13,13 @@ from array_api_compat import is_array_api_obj, is_numpy_array
 from sklearn.base import BaseEstimator, TransformerMixin
 from sklearn.utils.validation import validate_data
 
+from heterofactor.brought import is_collection, read_tables
 from heterofactor.containers import as_brought
 from heterofactor.linalg import Array
 from heterofactor.matching import comparable
 from heterofactor.splitting import ObservedEntries, opened
 from heterofactor.stores import is_stored
-from heterofactor.tables import SharedAxis, Tables, is_collection, read_tables
+from heterofactor.tables import SharedAxis, Tables
 
 
 class Face(TransformerMixin, BaseEstimator, auto_wrap_output_keys=None):  # type: ignore[call-arg]
@@ -114,7 +115,7 @@ def brought_back(tables: Tables, parts: Sequence[Array], labels: Sequence[Any]) 
     --------
     >>> import numpy as np
     >>> from heterofactor.face import brought_back
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> tables = read_tables({"north": np.ones((1, 2))})
     >>> brought_back(tables, [np.zeros((1, 2))], [(None, None)])
     {'north': array([[0., 0.]])}

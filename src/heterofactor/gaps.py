@@ -46,7 +46,7 @@ def warn_of_gaps(
     >>> import numpy as np
     >>> from heterofactor.gaps import warn_of_gaps
     >>> from heterofactor.masked import Masked
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> tables = read_tables({"north": np.array([[1.0, np.nan], [2.0, np.nan]])})
     >>> source = Masked(np.ones((1, 2, 2)), np.array([[[1.0, 1.0], [0.0, 0.0]]]))
     >>> with warnings.catch_warnings(record=True, action="always") as caught:

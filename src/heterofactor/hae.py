@@ -14,6 +14,7 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted
 from tqdm import tqdm
 
+from heterofactor.brought import read_tables
 from heterofactor.engines import ENGINES
 from heterofactor.linalg import to_numpy
 from heterofactor.losses import LOSSES, Loss, at_noise
@@ -31,7 +32,7 @@ from heterofactor.samples import (
 )
 from heterofactor.solvers.autoencoder import Objective, Run, Schedule, joint
 from heterofactor.solvers.network_averaging import averaging
-from heterofactor.tables import Centre, read_tables
+from heterofactor.tables import Centre
 from heterofactor.trained import TrainedNetworks
 
 Values = np.ndarray[Any, Any]

@@ -21,12 +21,18 @@ from heterofactor.diagnostics import Diagnostics
 from heterofactor.engines import ENGINES
 from heterofactor.factors import assemble
 from heterofactor.gaps import warn_of_certainty, warn_of_gaps
-from heterofactor.linalg import Array, to_numpy
+from heterofactor.linalg import Array
 from heterofactor.losses import LOSSES, Loss, Squared, ridges
 from heterofactor.memory import bytes_of, within
 from heterofactor.model import SharedUniqueModel
 from heterofactor.observed import Observed
-from heterofactor.observing import equalised, observed_sources, raw_scale, read_weights
+from heterofactor.observing import (
+    equal_weights,
+    equalised,
+    observed_sources,
+    raw_scale,
+    read_weights,
+)
 from heterofactor.outliers import has_outliers
 from heterofactor.ranks import Ranks, resolve_ranks
 from heterofactor.rounds import MakeEngine, Solver
@@ -292,7 +298,7 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
         warn_of_gaps(stacks, members, ranks, tables, penalised=self._ridge()[1] > 0)
         equal: dict[Hashable, float] = {}
         if self.scale == "source":
-            equal = _equal_weights(stacks, members, tables)
+            equal = equal_weights(stacks, members, tables.names)
             stacks = [equalised(source) for source in stacks]
         return stacks, members, equal
 
@@ -479,19 +485,8 @@ class HMF(SharedUniqueModel, auto_wrap_output_keys=None):  # type: ignore[call-a
             stopped=result.stopped,
             start=start.name,
             agreement=agreement,
-            misalignment=self.factors_.misalignment(),
+            misalignment=self.factors_.misalignment() if len(self.source_names_) > 1 else None,
         )
-
-
-def _equal_weights(
-    stacks: Sequence[Source], members: Sequence[Sequence[int]], tables: Tables
-) -> dict[Hashable, float]:
-    """Return by what `equalised` multiplies the entries of each source."""
-    return {
-        tables.names[place]: (float(energy) or 1.0) ** -0.5
-        for source, places in zip(stacks, members, strict=True)
-        for place, energy in zip(places, to_numpy(source.energy), strict=True)
-    }
 
 
 def _penalised(solver: Solver) -> bool:

@@ -28,7 +28,7 @@ def matched(tables: Tables, known: Sequence[Hashable], named: bool) -> list[Any]
     --------
     >>> import numpy as np
     >>> from heterofactor.matching import matched
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> matched(read_tables(np.ones((2, 3))), ["north"], False)
     ['north']
     >>> matched(read_tables(np.ones((2, 3))), ["north", "south"], False)
@@ -126,7 +126,7 @@ def comparable(targets: Tables, tables: Tables, *, refuse: bool) -> bool:
     --------
     >>> import numpy as np
     >>> from heterofactor.matching import comparable
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> one, other = (read_tables(np.ones((2, n))) for n in (3, 4))
     >>> comparable(one, one, refuse=False), comparable(one, other, refuse=False)
     (True, False)

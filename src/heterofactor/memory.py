@@ -38,18 +38,15 @@ def bytes_of(limit: str | int) -> int:
     """
     if isinstance(limit, Integral) and not isinstance(limit, bool) and limit > 0:
         return int(limit)
-    found = (
-        re.fullmatch(r"\s*([0-9.]+)\s*([A-Za-z]*)\s*", limit) if isinstance(limit, str) else None
-    )
-    try:
-        assert found is not None
-        number = float(found[1]) * UNITS[found[2].upper()]
-        assert number >= 1
-    except (AssertionError, KeyError, ValueError):
+    text = limit if isinstance(limit, str) else ""
+    found = re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*([A-Za-z]*)\s*", text)
+    unit = UNITS.get(found[2].upper(), 0) if found else 0
+    number = float(found[1]) * unit if found else 0.0
+    if number < 1:
         raise ValueError(
             f"max_memory is {limit!r}: expected a number of bytes, or text such as '2GB', '500MB' "
             "or '1.5GiB'."
-        ) from None
+        )
     return int(number)
 
 
@@ -73,7 +70,7 @@ def within(tables: Tables, ranks: Sequence[int], n_shared: int, limit: str | int
     --------
     >>> import numpy as np
     >>> from heterofactor.memory import within
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> tables = read_tables({"north": lambda: np.ones((1000, 50))})
     >>> within(tables, [1], 1, "1MB").values[0].block_bytes < 250_000
     True

@@ -14,6 +14,7 @@ import numpy as np
 import pandas as pd
 from sklearn.utils.validation import check_is_fitted
 
+from heterofactor.brought import is_collection, read_tables
 from heterofactor.canonical import offsets_by_source
 from heterofactor.containers import as_brought, configured_output, contain
 from heterofactor.face import Face, brought_back
@@ -32,7 +33,7 @@ from heterofactor.search import newcomer
 from heterofactor.splitting import ObservedEntries, opened
 from heterofactor.stored import Stored
 from heterofactor.stores import streams
-from heterofactor.tables import Centre, Tables, is_collection, read_tables
+from heterofactor.tables import Centre, Tables
 
 
 class SharedUniqueModel(Face):

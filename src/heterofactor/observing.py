@@ -54,7 +54,7 @@ def observed_sources(
     >>> import numpy as np
     >>> from heterofactor.losses import Squared
     >>> from heterofactor.observing import observed_sources
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> tables = read_tables([np.array([[1.0, np.nan], [2.0, 3.0], [3.0, 5.0]]), np.ones((3, 2))])
     >>> sources, members = observed_sources(tables, [1, 1], Squared(), "source")
     >>> sources[0].counts[0].tolist(), sources[0].centre[0].ravel().tolist(), members
@@ -105,7 +105,7 @@ def observed_source(tables: Tables, place: int, loss: Loss, *, absent: bool = Fa
     >>> import numpy as np
     >>> from heterofactor.losses import Squared
     >>> from heterofactor.observing import observed_source
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> tables = read_tables(np.array([[1.0, np.nan], [3.0, 4.0]]))
     >>> observed_source(tables, 0, Squared()).shape
     (1, 2, 2)
@@ -315,6 +315,26 @@ def equalised(source: Observed) -> Observed:
     return weighted  # type: ignore[no-any-return]
 
 
+def equal_weights(
+    sources: Sequence[Observed], members: Sequence[Sequence[int]], names: Sequence[Hashable]
+) -> dict[Hashable, float]:
+    """Return by what `equalised` multiplies the entries of each source.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from heterofactor.masked import Masked
+    >>> from heterofactor.observing import equal_weights
+    >>> equal_weights([Masked(np.full((1, 2, 2), 4.0))], [[0]], ["north"])
+    {'north': 0.125}
+    """
+    return {
+        names[place]: (float(energy) or 1.0) ** -0.5
+        for source, places in zip(sources, members, strict=True)
+        for place, energy in zip(places, to_numpy(source.energy), strict=True)
+    }
+
+
 def _check_observable(
     sources: Sequence[Observed],
     members: Sequence[Sequence[int]],
@@ -366,7 +386,7 @@ def read_weights(weights: Any, tables: Tables) -> list[Array | None] | None:
     --------
     >>> import numpy as np
     >>> from heterofactor.observing import read_weights
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> tables = read_tables({"north": np.ones((2, 3))})
     >>> read_weights({"north": [1, 2]}, tables)[0].shape
     (2, 1)

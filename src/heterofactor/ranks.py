@@ -29,7 +29,7 @@ def resolve_ranks(n_shared: int, n_unique: Ranks, tables: Tables) -> list[int]:
     --------
     >>> import numpy as np
     >>> from heterofactor.ranks import resolve_ranks
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> tables = read_tables({"north": np.ones((4, 5)), "south": np.ones((3, 5))})
     >>> resolve_ranks(2, {"south": 1, "north": 3}, tables)
     [3, 1]

@@ -53,7 +53,7 @@ def score_samples(
     >>> from heterofactor import HMF
     >>> from heterofactor.datasets import make_heterogeneous
     >>> from heterofactor.scores import score_samples
-    >>> from heterofactor.tables import read_tables
+    >>> from heterofactor.brought import read_tables
     >>> data = make_heterogeneous(2, n_shared=2, n_unique=1, random_state=0)
     >>> model = HMF(2, 1).fit(data.sources)
     >>> new = read_tables(data.sources["source1"][:4])

@@ -15,10 +15,10 @@ import pandas as pd
 import scipy.sparse
 from sklearn.utils import check_random_state
 
+from heterofactor.brought import is_collection
 from heterofactor.containers import as_brought
 from heterofactor.linalg import Array, like, namespace, to_numpy
 from heterofactor.numeric import is_sparse, numeric
-from heterofactor.tables import is_collection
 
 Places = np.ndarray[Any, Any]
 

@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from sklearn.utils.validation import check_is_fitted
 
+from heterofactor.brought import is_collection
 from heterofactor.containers import as_brought, configured_output, contain
 from heterofactor.face import Face, brought_back
 from heterofactor.factors import Part
@@ -21,7 +22,7 @@ from heterofactor.matching import check_features, check_known, matched
 from heterofactor.networks import AutoEncoder
 from heterofactor.samples import Seen, batch_of, centre_of, seen
 from heterofactor.splitting import ObservedEntries, opened
-from heterofactor.tables import Tables, is_collection
+from heterofactor.tables import Tables
 
 Values = np.ndarray[Any, Any]
 

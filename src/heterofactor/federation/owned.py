@@ -9,6 +9,7 @@ from zlib import crc32
 
 import numpy as np
 
+from heterofactor.brought import read_tables
 from heterofactor.federation.messages import described, restored
 from heterofactor.hmf import HMF
 from heterofactor.linalg import Array, like
@@ -18,7 +19,7 @@ from heterofactor.rounds import Result, State
 from heterofactor.search import Found
 from heterofactor.sources import Source, weigh
 from heterofactor.start import Start
-from heterofactor.tables import Tables, read_tables
+from heterofactor.tables import Tables
 
 # What of a model the sites have to know; the rest is how the server goes about it.
 SENT = ("n_shared", "loss", "solver", "centre", "scale", "missing", "ridge", "tol", "max_rounds")
