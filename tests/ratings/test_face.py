@@ -176,3 +176,12 @@ def test_what_cannot_be_is_refused(kind: str) -> None:
         fresh.fit(TABLE[:0])
     with pytest.raises(TypeError, match="expected a DataFrame"):
         fresh.fit(TABLE.to_numpy())
+
+
+def test_settings_that_cannot_be_are_refused(kind: str) -> None:
+    fresh: Any = METHODS[kind]()
+    wrong = {"max_rounds": 0, "n_rounds": 0, "n_hidden": -3, "n_components": 0, "left_out": 1.5,
+             "learning_rate": 0.0, "n_shared": -1, "held": 1.0, "n_folds": 0}  # fmt: skip
+    for name in wrong.keys() & fresh.get_params(deep=False).keys():
+        with pytest.raises(ValueError, match=f"{name} is "):
+            clone(fresh).set_params(**{name: wrong[name]}).fit(TABLE)

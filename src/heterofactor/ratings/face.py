@@ -24,6 +24,7 @@ from heterofactor.ratings.reading import (
     read_pairs,
     read_ratings,
 )
+from heterofactor.ratings.settings import check_numbers
 
 # Ridges of the offsets of users and of items that stand in where one of a pair is not known.
 STAND_IN = (5.0, 5.0)
@@ -150,6 +151,7 @@ class RatingFace(BaseEstimator):
 
     def _read(self, ratings: pd.DataFrame) -> Ratings:
         """Read the table of a fit, and keep what is known of its users, items and scale."""
+        check_numbers(self.get_params(deep=False))
         self._known = known = read_ratings(ratings, self._columns())
         self.scale_ = (float(known.values.min()), float(known.values.max()))
         return known
