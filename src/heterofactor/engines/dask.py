@@ -216,7 +216,7 @@ def _cluster_here() -> Any:
 
 def _warn_of_malloc(client: Any) -> None:
     """Say what makes workers slow that others have started."""
-    if any(client.run(_trims).values()):
+    if any(client.run(_trims, on_error="ignore").values()):
         settings = " ".join(f"{name}={value}" for name, value in MALLOC.items())
         warnings.warn(
             "The workers of this cluster give memory back so eagerly that NumPy takes up to five "

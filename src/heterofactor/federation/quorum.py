@@ -14,6 +14,8 @@ from heterofactor.rounds import Message
 LOG = logging.getLogger("heterofactor.federation")
 # Norms can be compared with those of the others where there are so many sites.
 COMPARABLE = 3
+# Near the answer some numbers are nothing but rounding, of which none is too large.
+ROUNDING = 1e-12
 
 
 class TooFewSites(RuntimeError):
@@ -122,7 +124,7 @@ def outlying(messages: Mapping[str, Message], clip: float | None) -> dict[str, s
         sizes = {site: float(np.linalg.norm(message[name])) for site, message in messages.items()}
         median = float(np.median(list(sizes.values())))
         for site, size in sizes.items():
-            if np.isfinite(median) and size > clip * median:
+            if np.isfinite(median) and size > max(clip * median, ROUNDING):
                 found[site] = (
                     f"the norm of its {name!r} is {size:.3g}, the median of all sites' {median:.3g}"
                 )
